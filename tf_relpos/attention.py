@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 import keras
+import numpy as np
 from keras import ops
 
 from tf_relpos.relation_ops import IMPLEMENTATIONS, relation_scores, relation_values
@@ -90,7 +91,7 @@ class RelationAwareAttention(keras.layers.MultiHeadAttention):
                 "terms. Received: flash_attention=True"
             )
         axes = kwargs.get("attention_axes")
-        if axes is not None and (axes,) != (1,) and tuple(axes) not in ((1,), (-2,)):
+        if axes is not None and tuple(np.atleast_1d(axes)) not in ((1,), (-2,)):
             raise ValueError(
                 "`attention_axes` must be None or 1: relations join positions of one axis. "
                 f"Received: attention_axes={axes!r}"
@@ -171,10 +172,13 @@ class RelationAwareAttention(keras.layers.MultiHeadAttention):
 
     def _project(self, value, key=None):
         """Keys and values `[B, S, N, H]` of the inputs `[B, S, D]`."""
-        return self._key_dense(value if key is None else key), self._value_dense(value)
+        value = _without_mask(value)
+        key = value if key is None else _without_mask(key)
+        return self._key_dense(key), self._value_dense(value)
 
     def _attend(self, query, key, value, relations, attention_mask, training):
         """From the query `[B, T, D]` and projected keys and values to the layer's output."""
+        query = _without_mask(query)
         attended, scores = self._compute_attention(
             self._query_dense(query),
             key,
@@ -241,7 +245,8 @@ class RelationAwareAttention(keras.layers.MultiHeadAttention):
         return self._specs(query, value, key, value.shape[1], return_attention_scores)
 
     def _specs(self, query, value, key, key_length, return_attention_scores):
-        shape = self.compute_output_shape(query.shape, value.shape, key and key.shape)
+        key_shape = None if key is None else key.shape
+        shape = self.compute_output_shape(query.shape, value.shape, key_shape)
         output = keras.KerasTensor(shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output
@@ -467,6 +472,11 @@ class RelativeMultiHeadAttention(RelationAwareAttention):
             "relative_values": self.relation_values,
             "heads_share_relative_embedding": self.heads_share_relations,
         }
+
+
+def _without_mask(x):
+    """`x` without its Keras mask, of which the projections would warn that they ignore it."""
+    return x if getattr(x, "_keras_mask", None) is None else ops.copy(x)
 
 
 def _write_cache(cache, new, index):

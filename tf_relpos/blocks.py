@@ -98,6 +98,7 @@ class _Block(keras.layers.Layer):
             num_heads,
             model_dim // num_heads,
             dropout=self.arguments["attention_dropout"],
+            use_bias=False,
             kernel_initializer=keras.initializers.RandomUniform(-limit, limit),
             name=name,
             dtype=self.dtype_policy,

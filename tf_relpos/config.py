@@ -53,10 +53,11 @@ class TransformerConfig:
     """on the inner layer of the feed-forward layers"""
     norm: str = "post"
     """layer normalization after the residual sum, as in the paper, or pre: before the sub-layer"""
-    pad_id: int = 0
-    unknown_id: int = 1
-    start_id: int = 2
-    end_id: int = 3
+    # Fixed by the tokenizer: command lines made from these fields leave them out.
+    pad_id: int = dataclasses.field(default=0, metadata={"cmd": False})
+    unknown_id: int = dataclasses.field(default=1, metadata={"cmd": False})
+    start_id: int = dataclasses.field(default=2, metadata={"cmd": False})
+    end_id: int = dataclasses.field(default=3, metadata={"cmd": False})
 
     def __post_init__(self):
         for name in ("model_dim", "inner_dim", "num_heads", "encoder_layers", "decoder_layers"):

@@ -89,6 +89,7 @@ class Transformer(keras.Model):
 
     def build(self, input_shape=None):
         self.embedding.build((None, None))
+        self.position_encoding.build((None, None, self.config.model_dim))
         shape = (None, None, self.config.model_dim)
         for layer in (
             *self.encoder_blocks,

@@ -1,0 +1,217 @@
+"""The configuration of a run: what is trained, on which text, and how. Plain dataclasses.
+
+Each field is a flag of the command lines, its docstring the flag's help.
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pipelines.corpora import Corpus, DemoCorpus, TextFileCorpus, TfdsCorpus
+from pipelines.errors import InputError
+from tf_relpos import TransformerConfig
+from tf_relpos.config import PRESETS
+
+
+@dataclass(frozen=True)
+class CorpusConfig:
+    """Which text. Files of your own take the place of --dataset."""
+
+    dataset: str = "demo"
+    """demo, wmt14_translate/de-en, wmt14_translate/fr-en or wmt_t2t_translate/de-en"""
+    train_source: list[str] | None = None
+    """parallel text to train on, plain or gzipped: one or several files, a sentence a line"""
+    train_target: list[str] | None = None
+    """its translations, line by line"""
+    valid_source: str | None = None
+    """text to validate on"""
+    valid_target: str | None = None
+    """its translations"""
+    test_source: str | None = None
+    """text to test on at the end"""
+    test_target: str | None = None
+    """its translations"""
+    source_language: str = "en"
+    """code of the source language"""
+    target_language: str = "de"
+    """code of the target language"""
+    max_length: int = 256
+    """pairs with more subwords on a side are dropped, the end mark included"""
+    num_shapes: int = 8
+    """the most length buckets; more waste less on padding and compile longer"""
+
+    def corpus(self) -> Corpus:
+        """The corpus that the fields describe.
+
+        Raises:
+            InputError: files that cannot be read, an unknown data set, or a contradiction.
+        """
+        if self.train_source or self.train_target:
+            return TextFileCorpus(
+                self.train_source or [],
+                self.train_target or [],
+                self.valid_source,
+                self.valid_target,
+                self.test_source,
+                self.test_target,
+                self.source_language,
+                self.target_language,
+            )
+        for name in ("valid_source", "valid_target", "test_source", "test_target"):
+            if getattr(self, name):
+                raise InputError(f"{name} needs train_source and train_target")
+        if self.dataset == "demo":
+            if (self.source_language, self.target_language) != ("en", "de"):
+                raise InputError(
+                    "the demo corpus goes from en to de, got "
+                    f"{self.source_language} to {self.target_language}"
+                )
+            return DemoCorpus(train_pairs=DEMO_PAIRS)
+        return TfdsCorpus(self.dataset, self.source_language, self.target_language)
+
+    @property
+    def is_demo(self) -> bool:
+        return self.dataset == "demo" and not (self.train_source or self.train_target)
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """How to train. The defaults are those of the preset."""
+
+    steps: int = 100_000
+    """optimizer updates"""
+    tokens_per_replica: int = 4096
+    """source and target tokens, each, that a replica takes at a time"""
+    tokens_per_step: int = 0
+    """add up the gradients of several batches to about this many target tokens an update; 0: one"""
+    warmup_steps: int = 4000
+    """updates until the learning rate is at its highest"""
+    learning_rate_scale: float = 1.0
+    """factor on the learning rate, model_dim^-0.5 min(s^-0.5, s warmup_steps^-1.5)"""
+    beta_1: float = 0.9
+    """of Adam"""
+    beta_2: float = 0.98
+    """of Adam"""
+    epsilon: float = 1e-9
+    """of Adam"""
+    label_smoothing: float = 0.1
+    """probability taken from the target and spread over the vocabulary"""
+    seed: int = 1
+    """of initial weights, order of the data, and dropout"""
+    precision: Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"] = "auto"
+    """auto is mixed_bfloat16 where the device is fast at it"""
+    jit: Literal["auto", "on", "off"] = "auto"
+    """compile forward and backward pass with XLA; auto does so on GPUs"""
+    strategy: Literal["auto", "one", "mirrored"] = "auto"
+    """auto is mirrored where there are several devices"""
+    virtual_cpus: int = 0
+    """split the CPU into this many devices, to rehearse a run on several GPUs"""
+    valid_every: int = 2000
+    """updates between validations (greedy BLEU); 0: never"""
+    checkpoint_every: int = 1000
+    """updates between checkpoints; 0: none by updates"""
+    checkpoint_minutes: float = 10.0
+    """minutes between checkpoints; 0: none by time"""
+    keep_checkpoints: int = 5
+    """the last checkpoints to keep, besides the best"""
+    average_checkpoints: int = 1
+    """average the weights of this many last checkpoints for the test score and the export"""
+    log_every: int = 50
+    """updates between lines of progress"""
+
+    def __post_init__(self):
+        for name in ("steps", "tokens_per_replica", "warmup_steps", "log_every"):
+            self._check(name, "at least 1", getattr(self, name) >= 1)
+        for name in ("tokens_per_step", "seed", "virtual_cpus", "valid_every", "checkpoint_every"):
+            self._check(name, "at least 0", getattr(self, name) >= 0)
+        self._check("checkpoint_minutes", "at least 0", self.checkpoint_minutes >= 0)
+        for name in ("keep_checkpoints", "average_checkpoints"):
+            self._check(name, "at least 1", getattr(self, name) >= 1)
+        self._check("learning_rate_scale", "above 0", self.learning_rate_scale > 0)
+        self._check("epsilon", "above 0", self.epsilon > 0)
+        for name in ("beta_1", "beta_2", "label_smoothing"):
+            self._check(name, "at least 0 and below 1", 0 <= getattr(self, name) < 1)
+
+    def _check(self, name, rule, holds):
+        if not holds:
+            raise InputError(f"{name} must be {rule}, got {getattr(self, name)}")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides what a run computes; `config.json` in its directory."""
+
+    preset: str
+    model: TransformerConfig
+    corpus: CorpusConfig
+    training: TrainingConfig
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> "RunConfig":
+        """Raises KeyError, TypeError or ValueError if the values are not a configuration's."""
+        return cls(
+            preset=values["preset"],
+            model=TransformerConfig(**values["model"]),
+            corpus=CorpusConfig(**values["corpus"]),
+            training=TrainingConfig(**values["training"]),
+        )
+
+    def difference(self, other: "RunConfig") -> str | None:
+        """The first field in which training would differ: "name a here, b there"."""
+        for section in ("model", "corpus", "training"):
+            mine, theirs = (dataclasses.asdict(getattr(c, section)) for c in (self, other))
+            for name in mine:
+                if name not in MAY_CHANGE and mine[name] != theirs[name]:
+                    return f"{name} {mine[name]!r}, not {theirs[name]!r}"
+        return None
+
+
+# What may change when a run is resumed: when it ends and what it writes, not what it computes.
+MAY_CHANGE = {
+    "steps",
+    "valid_every",
+    "checkpoint_every",
+    "checkpoint_minutes",
+    "keep_checkpoints",
+    "average_checkpoints",
+    "log_every",
+}
+
+DEMO_PAIRS = 100_000
+
+# How the presets of `tf_relpos` were trained: Shaw et al. 2018, section 4.1; Vaswani et al. 2017,
+# section 5; tensor2tensor's hyper-parameter sets.
+_BIG = {"steps": 300_000, "checkpoint_minutes": 10.0, "average_checkpoints": 20}
+_T2T = {"warmup_steps": 8000, "beta_2": 0.997}
+TRAINING_PRESETS = {
+    "tiny": {"steps": 4000, "warmup_steps": 1000, "valid_every": 500, "checkpoint_every": 500},
+    "base": {},
+    "big": _BIG,
+    "vaswani_base": {"average_checkpoints": 5},
+    "vaswani_big": _BIG,
+    "t2t_relative_base": _T2T,
+    "t2t_relative_big": {**_T2T, **_BIG},
+}
+
+# The demo corpus never runs out of sentences, so that it needs no dropout.
+_DEMO_MODEL = {"vocabulary_size": 900, "dropout": 0.0}
+_DEMO_TRAINING = {"steps": 1500, "warmup_steps": 400, "valid_every": 500, "checkpoint_every": 500}
+
+
+def default_config(preset: str, *, demo: bool) -> RunConfig:
+    """What a preset stands for before other flags change it.
+
+    Raises:
+        InputError: unknown preset.
+    """
+    if preset not in PRESETS:
+        raise InputError(f"preset must be one of {', '.join(PRESETS)}, got {preset}")
+    return RunConfig(
+        preset=preset,
+        model=TransformerConfig.preset(preset, **(_DEMO_MODEL if demo else {})),
+        corpus=CorpusConfig(),
+        training=TrainingConfig(**TRAINING_PRESETS[preset] | (_DEMO_TRAINING if demo else {})),
+    )

@@ -1,0 +1,39 @@
+"""Where sentence pairs come from: the demo grammar, parallel text files, TensorFlow Datasets.
+
+Every corpus is a `Corpus`, and nothing else about it matters to the rest of the program. Importing
+this package is cheap: TensorFlow Datasets is loaded when a `TfdsCorpus` is made.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from pipelines.corpora.demo import DemoCorpus
+from pipelines.corpora.text_files import TextFileCorpus
+from pipelines.corpora.tfds_corpus import TfdsCorpus
+
+__all__ = ["Corpus", "DemoCorpus", "TextFileCorpus", "TfdsCorpus"]
+
+
+class Corpus(Protocol):
+    """Sentence pairs in up to three splits.
+
+    Attributes:
+        name: "demo", the name of a TFDS data set, or one derived from the first training file.
+        source_language, target_language: codes such as "en" and "de".
+        splits: those of "train", "valid" and "test" that exist, in this order.
+    """
+
+    name: str
+    source_language: str
+    target_language: str
+    splits: tuple[str, ...]
+
+    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+        """Stream the (source, target) pairs of a split from its beginning, as often as called.
+
+        Empty sentences are kept, so that counts and line numbers stay those of the input.
+
+        Raises:
+            InputError: for a split that does not exist, and, while iterating, for bad input.
+        """
+        ...

@@ -1,0 +1,176 @@
+"""Parallel text files: line n of the source belongs to line n of the target."""
+
+import gzip
+import io
+import os
+import re
+import stat
+import zlib
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
+from pipelines.errors import InputError
+
+Path = str | os.PathLike[str]
+_GZIP_MAGIC = b"\x1f\x8b"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# Endings that say what is inside a file rather than what it is called.
+_ENDINGS = re.compile(r"\.(gz|txt|tok)$")
+
+
+class TextFileCorpus:
+    """Pairs from text files, plain or gzipped; of several a side, one is read after another.
+
+    Args:
+        train_source, train_target: a path or a list of paths; as many on one side as on the other.
+        valid_source, valid_target, test_source, test_target: the same, each pair of them optional.
+        source_language, target_language: codes such as "en" and "de".
+
+    Raises:
+        InputError: if a file is missing or not a regular file, or a side lacks its counterpart.
+            While iterating: if a file cannot be read, is not UTF-8 or a broken gzip archive, if
+            files that belong together differ in their number of lines, or if a split has no lines.
+    """
+
+    def __init__(
+        self,
+        train_source: Path | Sequence[Path],
+        train_target: Path | Sequence[Path],
+        valid_source: Path | Sequence[Path] | None = None,
+        valid_target: Path | Sequence[Path] | None = None,
+        test_source: Path | Sequence[Path] | None = None,
+        test_target: Path | Sequence[Path] | None = None,
+        source_language: str = "en",
+        target_language: str = "de",
+    ):
+        sides = {
+            "train": (train_source, train_target),
+            "valid": (valid_source, valid_target),
+            "test": (test_source, test_target),
+        }
+        self._files = {}
+        for split, (source, target) in sides.items():
+            files = _matched_files(split, _as_paths(source), _as_paths(target))
+            if files:
+                self._files[split] = files
+        if "train" not in self._files:
+            raise InputError("train_source and train_target must name at least one file each")
+        self.name = _corpus_name(self._files["train"][0][0], source_language)
+        self.source_language = source_language
+        self.target_language = target_language
+        self.splits = tuple(self._files)
+
+    def pairs(self, split: str) -> Iterator[tuple[str, str]]:
+        """Stream the pairs of a split, empty lines included. See the class for errors."""
+        if split not in self._files:
+            raise InputError(f"split must be one of {', '.join(self.splits)}, got {split!r}")
+        return self._pairs(self._files[split])
+
+    def _pairs(self, files: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+        empty = True
+        for source, target in files:
+            for pair in _aligned(source, target):
+                empty = False
+                yield pair
+        if empty:
+            names = ", ".join(f"{source} and {target}" for source, target in files)
+            raise InputError(
+                f"a corpus must have at least one sentence pair, found none in {names}"
+            )
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    r"""Stream the lines of a UTF-8 text file, plain or gzipped (told by content), without ends.
+
+    Only "\n" ends a line: whatever else Python takes for a line end (U+2028, U+0085, a lone "\r")
+    occurs inside sentences and would shift one side against the other. One "\r" before the "\n"
+    and a byte order mark at the beginning of the file are dropped. The last line may lack its end.
+
+    Raises:
+        InputError: while iterating, if the file cannot be read, is a gzip archive cut short or
+            damaged, or is not UTF-8 (with the line number).
+    """
+    path = os.fspath(path)
+    try:
+        with open(path, "rb") as file:
+            # `peek` leaves the bytes in place, so that pipes can be read as well.
+            gzipped = file.peek(2)[:2] == _GZIP_MAGIC
+            stream = io.BufferedReader(gzip.GzipFile(fileobj=file)) if gzipped else file
+            for number, line in enumerate(stream, start=1):
+                if number == 1:
+                    line = line.removeprefix(_BYTE_ORDER_MARK)
+                    if not line:  # nothing but the mark
+                        return
+                yield _decoded(line, path, number)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"gzip file must be whole, but {path} is cut short or damaged") from error
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def _decoded(line: bytes, path: str, number: int) -> str:
+    try:
+        return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"text must be UTF-8, but line {number} of {path} is not ({error.reason} "
+            f"at byte {error.start + 1})"
+        ) from error
+
+
+def _aligned(source: str, target: str) -> Iterator[tuple[str, str]]:
+    """Pair the lines of two files; when one ends first, count on in the other for the message."""
+    counts = [0, 0]
+    for pair in zip_longest(read_lines(source), read_lines(target)):
+        counts[0] += pair[0] is not None
+        counts[1] += pair[1] is not None
+        if counts[0] == counts[1]:
+            yield pair
+    if counts[0] != counts[1]:
+        raise InputError(
+            "source and target must have as many lines as each other, "
+            f"but {source} has {counts[0]} and {target} has {counts[1]}"
+        )
+
+
+def _matched_files(split: str, sources: list[str], targets: list[str]) -> list[tuple[str, str]]:
+    if bool(sources) != bool(targets):
+        given, missing = ("source", "target") if sources else ("target", "source")
+        raise InputError(f"{split}_{given} needs {split}_{missing} as well, which is not given")
+    if len(sources) != len(targets):
+        raise InputError(
+            f"{split}_source and {split}_target must have as many files as each other, "
+            f"got {len(sources)} and {len(targets)}"
+        )
+    for side, paths in (("source", sources), ("target", targets)):
+        for path in paths:
+            _check_file(f"{split}_{side}", path)
+    return list(zip(sources, targets, strict=True))
+
+
+def _check_file(argument: str, path: str) -> None:
+    """Raise `InputError` unless the path names a file that can be read again and again."""
+    try:
+        regular = stat.S_ISREG(os.stat(path).st_mode)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{argument} must name files that exist, got {path}: {reason}") from error
+    if not regular:
+        kind = "a directory" if os.path.isdir(path) else "a pipe or a device"
+        raise InputError(f"{argument} must name regular files, but {path} is {kind}")
+
+
+def _as_paths(paths: Path | Sequence[Path] | None) -> list[str]:
+    if paths is None:
+        return []
+    if isinstance(paths, (str, os.PathLike)):
+        paths = [paths]
+    return [os.fspath(path) for path in paths]
+
+
+def _corpus_name(path: str, language: str) -> str:
+    """The file's name without its endings and its language: "data/news.en.gz" is "news"."""
+    name = os.path.basename(path)
+    while (shorter := _ENDINGS.sub("", name)) != name and shorter:
+        name = shorter
+    return name.removesuffix(f".{language}") or name

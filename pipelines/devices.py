@@ -1,0 +1,64 @@
+"""Which devices train, in which precision, and whether XLA compiles for them."""
+
+from pathlib import Path
+
+import tensorflow as tf
+
+from pipelines.config import TrainingConfig
+from pipelines.errors import InputError
+
+
+def make_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
+    """The strategy that the flags ask for. Call it before TensorFlow has used a device.
+
+    Raises:
+        InputError: `virtual_cpus` with GPUs present, or after TensorFlow has started.
+    """
+    if config.virtual_cpus > 1:
+        _split_cpu(config.virtual_cpus)
+    devices = [d.name for d in tf.config.list_logical_devices("GPU")]
+    if not devices or config.virtual_cpus > 1:
+        devices = [d.name for d in tf.config.list_logical_devices("CPU")]
+    if config.strategy == "one" or (config.strategy == "auto" and len(devices) == 1):
+        return tf.distribute.OneDeviceStrategy(devices[0])
+    return tf.distribute.MirroredStrategy(devices)
+
+
+def precision(config: TrainingConfig) -> str:
+    """Keras's dtype policy: the one asked for, or the fastest that trains well."""
+    if config.precision != "auto":
+        return config.precision
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        details = tf.config.experimental.get_device_details(gpus[0])
+        capable = details.get("compute_capability", (0, 0)) >= (8, 0)
+    else:
+        capable = _cpu_multiplies_bfloat16()
+    return "mixed_bfloat16" if capable else "float32"
+
+
+def use_xla(config: TrainingConfig) -> bool:
+    """XLA's kernels for a CPU are slower than TensorFlow's own, above all in bfloat16."""
+    if config.jit == "auto":
+        return bool(tf.config.list_physical_devices("GPU"))
+    return config.jit == "on"
+
+
+def _split_cpu(count: int) -> None:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    wanted = [tf.config.LogicalDeviceConfiguration()] * count
+    try:
+        tf.config.set_logical_device_configuration(cpu, wanted)
+    except RuntimeError:
+        if len(tf.config.list_logical_devices("CPU")) != count:
+            raise InputError(
+                f"virtual_cpus must be set before TensorFlow has started, got {count}"
+            ) from None
+
+
+def _cpu_multiplies_bfloat16() -> bool:
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
+    except OSError:
+        return False
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags)

@@ -1,0 +1,63 @@
+"""Scores a trained model: python -m pipelines.evaluate --run_dir DIR --source F --reference F"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pipelines.command_line import Parser, parse_flags, run
+from pipelines.corpora.text_files import read_lines
+from pipelines.errors import InputError
+
+DESCRIPTION = """Translate a text with a trained model and score it with sacreBLEU. The score is
+printed with its signature and appended to scores.json in the run directory."""
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What to score."""
+
+    run_dir: str
+    """the directory of a training run"""
+    source: str
+    """text to translate, plain or gzipped, a sentence a line"""
+    reference: str
+    """its reference translation, line by line"""
+    checkpoint: Literal["last", "best", "average"] = "last"
+    """which weights"""
+    beam_size: int = 4
+    """hypotheses kept; 1 is greedy search"""
+    alpha: float = 0.6
+    """length penalty"""
+
+    def __post_init__(self):
+        if self.beam_size < 1:
+            raise InputError(f"beam_size must be at least 1, got {self.beam_size}")
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = Parser(DESCRIPTION, prog="python -m pipelines.evaluate")
+    parser.add_arguments(Evaluation, "evaluation")
+    flags = parse_flags(parser, arguments).evaluation
+    sources, references = list(read_lines(flags.source)), list(read_lines(flags.reference))
+    if len(sources) != len(references):
+        raise InputError(
+            f"{flags.source} has {len(sources)} lines, but {flags.reference} has {len(references)}"
+        )
+
+    from pipelines.checkpoints import RunDirectory
+    from pipelines.report import score_record
+    from pipelines.scoring import bleu
+    from pipelines.training import load_translator
+
+    run_directory = RunDirectory(flags.run_dir)
+    translator, step = load_translator(
+        run_directory, flags.checkpoint, beam_size=flags.beam_size, alpha=flags.alpha
+    )
+    score = bleu(translator.translate(sources), references)
+    record = score_record(run_directory, flags.source, score, flags.checkpoint, step, translator)
+    run_directory.add_score(record)
+    print(f"BLEU {score.score:.2f}  ({score.signature}|checkpoint:{flags.checkpoint}|step:{step})")
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,1 @@
+"""Forms in which a trained model is deployed."""

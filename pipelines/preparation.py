@@ -1,0 +1,252 @@
+"""From a corpus of text to what training reads: a tokenizer, arrays, and held-out text.
+
+<directory>/
+  tokenizer.model               SentencePiece
+  train/                        the tokenized corpus, see `pipelines.dataset`; written last
+  valid.source valid.target     held-out text as it is, so that scores are of raw text
+  test.source test.target
+"""
+
+import hashlib
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipelines.dataset import TokenizedCorpus
+from pipelines.dataset_writer import TokenizedCorpusWriter
+from pipelines.errors import InputError
+from pipelines.tokenizer import KeptErrors, Tokenizer, train_tokenizer
+
+MAX_LENGTH = 256
+NUM_SHAPES = 8
+
+# A bucket holds at least a batch of eight replicas with the usual 4,096 tokens, or rare long pairs
+# would make a bucket that never fills a batch.
+_MIN_TOKENS_PER_BUCKET = 8 * 4096
+_PAIRS_PER_CALL = 1024
+_SECONDS_BETWEEN_REPORTS = 10.0
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A completed preparation.
+
+    Attributes:
+        directory: where it lies.
+        train: the tokenized training pairs.
+    """
+
+    directory: Path
+    train: TokenizedCorpus
+
+    @property
+    def tokenizer_path(self) -> Path:
+        return self.directory / "tokenizer.model"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What it was made from: corpus, languages, sizes."""
+        return self.train.metadata["settings"]
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The held-out splits, `"valid"` and `"test"` or fewer."""
+        return tuple(self.train.metadata["held_out"])
+
+    def text(self, split: str) -> tuple[list[str], list[str]]:
+        """The source and the target sentences of a held-out split."""
+        if split not in self.splits:
+            raise InputError(
+                f"split must be one of {', '.join(self.splits) or '(none)'}, got {split!r}"
+            )
+        return tuple(
+            _read(path).decode().split("\n")[:-1] for path in _text_paths(self.directory, split)
+        )
+
+
+def prepare(
+    corpus: Any,
+    directory: str | Path,
+    *,
+    vocabulary_size: int,
+    max_length: int = MAX_LENGTH,
+    num_shapes: int = NUM_SHAPES,
+    tokenizer: str | Path | None = None,
+) -> Prepared:
+    """Makes the tokenizer and the arrays of a corpus, or opens those that are there already.
+
+    Memory does not grow with the corpus. Interrupted work starts again from the beginning.
+
+    Args:
+        corpus: text pairs: `name`, `source_language`, `target_language`, `splits` and
+            `pairs(split)`, as in `pipelines.corpora`.
+        directory: where to write; other files in it are left alone.
+        vocabulary_size: V.
+        max_length: pairs with more ids on a side are dropped, the end id included.
+        num_shapes: the most length buckets.
+        tokenizer: an existing SentencePiece model of `vocabulary_size` pieces to use instead of
+            learning one.
+
+    Raises:
+        InputError: the directory holds a preparation with other settings, the corpus cannot be
+            read, or nothing is left of it.
+    """
+    directory = Path(directory)
+    settings = {
+        "corpus": corpus.name,
+        "source_language": corpus.source_language,
+        "target_language": corpus.target_language,
+        "vocabulary_size": vocabulary_size,
+        "max_length": max_length,
+        "num_shapes": num_shapes,
+        "tokenizer": None if tokenizer is None else _sha256(Path(tokenizer)),
+    }
+    if (directory / "train").exists():
+        prepared = open_prepared(directory)
+        _check_same(directory, prepared.settings, settings)
+        return prepared
+    if "train" not in corpus.splits:
+        raise InputError(f"the corpus {corpus.name} has no training pairs")
+
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write to {directory}: {error.strerror}") from error
+    # Held-out text comes first: a fault in it shows before minutes of learning.
+    held_out = [split for split in ("valid", "test") if split in corpus.splits]
+    for split in held_out:
+        _write_text(directory, split, corpus.pairs(split))
+    tokenizer_path = directory / "tokenizer.model"
+    if tokenizer is None:
+        _say(f"learning {vocabulary_size:,} subwords from {corpus.name}")
+        sentences = chain.from_iterable(corpus.pairs("train"))
+        train_tokenizer(sentences, vocabulary_size, tokenizer_path)
+    else:
+        _copy_tokenizer(Path(tokenizer), vocabulary_size, tokenizer_path)
+
+    metadata = {
+        "settings": settings,
+        "held_out": held_out,
+        "tokenizer_sha256": _sha256(tokenizer_path),
+    }
+    with TokenizedCorpusWriter(
+        directory / "train",
+        vocabulary_size=vocabulary_size,
+        max_length=max_length,
+        num_shapes=num_shapes,
+        min_tokens=_MIN_TOKENS_PER_BUCKET,
+        metadata=metadata,
+    ) as writer:
+        _tokenize(corpus.pairs("train"), Tokenizer(tokenizer_path), writer)
+    return open_prepared(directory)
+
+
+def open_prepared(directory: str | Path) -> Prepared:
+    """Opens what `prepare` made.
+
+    Raises:
+        InputError: it is missing, incomplete, or its tokenizer has been exchanged.
+    """
+    directory = Path(directory)
+    prepared = Prepared(directory, TokenizedCorpus.open(directory / "train"))
+    if _sha256(prepared.tokenizer_path) != prepared.train.metadata["tokenizer_sha256"]:
+        raise InputError(
+            f"{prepared.tokenizer_path} is not the tokenizer that {prepared.train.directory} was "
+            "made with"
+        )
+    return prepared
+
+
+def _tokenize(
+    pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer, writer: TokenizedCorpusWriter
+) -> None:
+    """Writes the ids of all pairs; batches of lines are tokenized in parallel."""
+    batches = KeptErrors(_in_batches(pairs))
+
+    def ragged(source: tf.Tensor, target: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        source, target = tokenizer.encode(source), tokenizer.encode(target)
+        return source.values, source.row_lengths(), target.values, target.row_lengths()
+
+    lines = tf.TensorSpec([None], tf.string)
+    dataset = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=(lines, lines))
+    dataset = dataset.map(ragged, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    started = reported = time.monotonic()
+    done = 0
+    for batch in dataset.prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
+        writer.append(*batch)
+        done += len(batch[1])
+        now = time.monotonic()
+        if now - reported > _SECONDS_BETWEEN_REPORTS:
+            reported = now
+            _say(f"tokenized {done:,} pairs, {done / (now - started):,.0f} pairs/s")
+    batches.reraise()
+    _say(f"tokenized {done:,} pairs in {time.monotonic() - started:,.0f} s")
+
+
+def _in_batches(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields UTF-8 lines of both sides, two arrays of objects (NumPy's bytes lose final NULs)."""
+    pairs = iter(pairs)
+    while batch := list(islice(pairs, _PAIRS_PER_CALL)):
+        sides = zip(*batch, strict=True)
+        yield tuple(np.array([line.encode() for line in side], dtype=object) for side in sides)
+
+
+def _write_text(directory: Path, split: str, pairs: Iterable[tuple[str, str]]) -> None:
+    """Writes a held-out split, a sentence a line."""
+    pairs = list(pairs)
+    for side, path in enumerate(_text_paths(directory, split)):
+        lines = (pair[side].replace("\n", " ") + "\n" for pair in pairs)
+        _write(path, (line.encode() for line in lines))
+
+
+def _text_paths(directory: Path, split: str) -> tuple[Path, Path]:
+    return directory / f"{split}.source", directory / f"{split}.target"
+
+
+def _write(path: Path, parts: Iterable[bytes]) -> None:
+    """Writes a file that is complete or absent."""
+    temporary = path.with_name(path.name + ".incomplete")
+    with temporary.open("wb") as file:
+        file.writelines(parts)
+    temporary.rename(path)
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(_read(path)).hexdigest()
+
+
+def _copy_tokenizer(tokenizer: Path, vocabulary_size: int, path: Path) -> None:
+    pieces = Tokenizer(tokenizer).vocabulary_size
+    if pieces != vocabulary_size:
+        raise InputError(
+            f"vocabulary_size must be that of the tokenizer {tokenizer}, {pieces}, "
+            f"got {vocabulary_size}"
+        )
+    _write(path, [_read(tokenizer)])
+
+
+def _check_same(directory: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    for name, value in wanted.items():
+        if found.get(name) != value:
+            raise InputError(
+                f"{directory} was prepared with {name} {found.get(name)!r}, got {value!r}: "
+                "choose another directory or the same settings"
+            )
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

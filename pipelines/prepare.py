@@ -1,0 +1,53 @@
+"""Makes subwords and arrays of a corpus: python -m pipelines.prepare --output DIR"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pipelines.command_line import Parser, early_flags, parse_flags, run
+from pipelines.config import CorpusConfig, default_config
+
+DESCRIPTION = """Learn a shared subword vocabulary from parallel text and tokenize it into arrays on
+disk, sorted into length buckets. `train_wmt --prepared DIR` trains on the result, as often as you
+like."""
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What to make."""
+
+    output: str
+    """the directory to write"""
+    vocabulary_size: int = 32_768
+    """subwords shared by both languages"""
+    tokens_per_replica: int = 4096
+    """batch size of the report that is printed"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    early = early_flags(arguments, dataset="demo", train_source=None)
+    is_demo = early.dataset == "demo" and not early.train_source
+    size = default_config("tiny", demo=is_demo).model.vocabulary_size
+    parser = Parser(DESCRIPTION, prog="python -m pipelines.prepare")
+    parser.add_arguments(Preparation, "preparation")
+    parser.set_defaults(vocabulary_size=size)
+    parser.add_arguments(CorpusConfig, "corpus")
+    flags = parse_flags(parser, arguments)
+    corpus = flags.corpus.corpus()
+
+    from pipelines.buckets import batch_sizes, bucket_report
+    from pipelines.preparation import prepare
+
+    prepared = prepare(
+        corpus,
+        flags.preparation.output,
+        vocabulary_size=flags.preparation.vocabulary_size,
+        max_length=flags.corpus.max_length,
+        num_shapes=flags.corpus.num_shapes,
+    )
+    buckets = prepared.train.buckets
+    sizes = batch_sizes(buckets, flags.preparation.tokens_per_replica, 1)
+    print(bucket_report(buckets, sizes, prepared.train.metadata["dropped"]))
+
+
+if __name__ == "__main__":
+    run(main)

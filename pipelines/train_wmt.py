@@ -1,0 +1,108 @@
+"""Trains a translator: python -m pipelines.train_wmt"""
+
+import dataclasses
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.command_line import Parser, early_flags, parse_flags, run
+from pipelines.config import CorpusConfig, RunConfig, TrainingConfig, default_config
+from tf_relpos import TransformerConfig
+
+DESCRIPTION = """Train a Transformer with relative position representations to translate.
+
+With no flags it trains the preset `tiny` on a built-in demo corpus, English to German, prints test
+BLEU and three translations, and exports saved_models/demo/1. The same command again resumes an
+interrupted run."""
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where things lie."""
+
+    preset: str = "tiny"
+    """tiny, base, big, vaswani_base, vaswani_big, t2t_relative_base or t2t_relative_big"""
+    prepared: str | None = None
+    """a directory made by pipelines.prepare, instead of a corpus"""
+    run_dir: str | None = None
+    """where the run keeps its state; runs/<corpus> unless given"""
+    export_dir: str | None = None
+    """where to export a SavedModel; saved_models/<name of run_dir> unless given, or none"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    config, paths = parse(arguments)
+    # TensorFlow takes seconds to import, which a wrong flag should not wait for.
+    from pipelines import devices
+    from pipelines.checkpoints import RunDirectory
+    from pipelines.report import finish
+    from pipelines.training import train
+
+    run_directory = RunDirectory(paths.run_dir)
+    strategy = devices.make_strategy(config.training)
+    config, prepared = prepare_run(config, paths, run_directory)
+    if train(config, prepared, run_directory, strategy):
+        finish(config, prepared, run_directory, paths.export_dir)
+    else:
+        print(f"stopped; the same command resumes from {run_directory.path}")
+
+
+def parse(arguments: Sequence[str]) -> tuple[RunConfig, Paths]:
+    """The configuration and the paths that the flags ask for.
+
+    Raises:
+        InputError: a value out of its range.
+    """
+    early = early_flags(arguments, preset="tiny", dataset="demo", train_source=None, prepared=None)
+    is_demo = early.dataset == "demo" and not early.train_source and not early.prepared
+    defaults = default_config(early.preset, demo=is_demo)
+    parser = Parser(DESCRIPTION, prog="python -m pipelines.train_wmt")
+    parser.add_arguments(Paths, "paths")
+    parser.add_arguments(CorpusConfig, "corpus")
+    parser.add_arguments(TransformerConfig, "model", default=defaults.model)
+    parser.add_arguments(TrainingConfig, "training", default=defaults.training)
+    flags = parse_flags(parser, arguments)
+    config = RunConfig(flags.paths.preset, flags.model, flags.corpus, flags.training)
+    return config, _with_defaults(flags.paths, config)
+
+
+def _with_defaults(paths: Paths, config: RunConfig) -> Paths:
+    run_dir = paths.run_dir
+    if run_dir is None:
+        name = Path(paths.prepared).name if paths.prepared else config.corpus.corpus().name
+        run_dir = str(Path("runs") / name.replace("/", "-"))
+    export_dir = paths.export_dir
+    if export_dir is None:
+        export_dir = str(Path("saved_models") / Path(run_dir).name)
+    return dataclasses.replace(
+        paths, run_dir=run_dir, export_dir=None if export_dir == "none" else export_dir
+    )
+
+
+def prepare_run(config: RunConfig, paths: Paths, run_directory):
+    """Opens or makes the tokenized corpus, and starts the run directory."""
+    from pipelines.preparation import open_prepared, prepare
+
+    if paths.prepared:
+        prepared = open_prepared(paths.prepared)
+        size = prepared.settings["vocabulary_size"]
+        model = dataclasses.replace(config.model, vocabulary_size=size)
+        config = dataclasses.replace(config, model=model)
+        run_directory.start(config)
+    else:
+        corpus = config.corpus.corpus()
+        run_directory.start(config)
+        prepared = prepare(
+            corpus,
+            run_directory.path / "prepared",
+            vocabulary_size=config.model.vocabulary_size,
+            max_length=config.corpus.max_length,
+            num_shapes=config.corpus.num_shapes,
+        )
+    shutil.copyfile(prepared.tokenizer_path, run_directory.tokenizer_path)
+    return config, prepared
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,127 @@
+"""The compiled training step: one optimizer update from the batches of all replicas.
+
+    loss = sum of token losses of all replicas and micro-batches / their number of target tokens
+
+so that any number of replicas and micro-batches with the same pairs takes the same step. Forward
+and backward pass of a replica may be compiled by XLA; the update is applied outside of it, because
+XLA cannot hold variables that live on several devices.
+"""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from tf_relpos import Transformer, smoothed_cross_entropy
+
+# Draws that one random layer may make in a forward pass before it would repeat those of the next.
+_DRAWS_PER_LAYER = 16
+
+
+class TranslationTrainer(keras.Model):
+    """Trains a `Transformer` with Keras's `fit` on batches of `pipelines.input`.
+
+    Dropout is a pure function of (seed, step, replica, micro-batch): a resumed run draws the same
+    masks as one that was never stopped, and no two replicas draw alike.
+
+    Args:
+        transformer: the model, built in the scope of the strategy.
+        label_smoothing: see `smoothed_cross_entropy`.
+        micro_batches: batches whose gradients add up to one update.
+        seed: of the dropout masks.
+        xla: whether forward and backward pass are compiled.
+
+    The logs of a step are sums over all replicas, float32 scalars: `loss` and `nll` in nats,
+    `correct`, `tokens` (target tokens), `source_tokens` and `positions` (of both sides, padding
+    included).
+    """
+
+    def __init__(
+        self,
+        transformer: Transformer,
+        *,
+        label_smoothing: float = 0.1,
+        micro_batches: int = 1,
+        seed: int = 0,
+        xla: bool = False,
+        **kwargs,
+    ):
+        super().__init__(**kwargs)
+        self.transformer = transformer
+        self.label_smoothing = label_smoothing
+        self.micro_batches = micro_batches
+        self.seed = seed
+        self.xla = xla
+        self.built = True
+
+    def make_train_function(self, force: bool = False):
+        if self.train_function is not None and not force:
+            return
+        strategy = self.distribute_strategy
+        gradients = tf.function(self._gradients, jit_compile=self.xla, reduce_retracing=True)
+
+        def replica_step(batches):
+            replica = tf.distribute.get_replica_context()
+            tokens = tf.add_n([_count(batch["labels"]) for batch in batches])
+            total = tf.maximum(replica.all_reduce(tf.distribute.ReduceOp.SUM, tokens), 1.0)
+            grads, logs = None, None
+            for number, batch in enumerate(batches):
+                seed = self._dropout_seed(replica, number)
+                new_grads, new_logs = gradients(batch, total, seed)
+                grads = new_grads if grads is None else _add(grads, new_grads)
+                logs = new_logs if logs is None else _add(logs, new_logs)
+            self.optimizer.apply(grads, self.transformer.trainable_variables)
+            return logs
+
+        def train_function(iterator):
+            batches = [next(iterator) for _ in range(self.micro_batches)]
+            logs = strategy.run(replica_step, args=(batches,))
+            return {name: strategy.reduce("SUM", logs[name], axis=None) for name in logs}
+
+        self.train_function = tf.function(train_function, reduce_retracing=True)
+
+    def _dropout_seed(self, replica, micro_batch):
+        """uint32 `[2]`: the seed, and a counter that no two forward passes share."""
+        step = tf.cast(self.optimizer.iterations.value, tf.uint32)
+        replica_id = tf.cast(replica.replica_id_in_sync_group, tf.uint32)
+        counter = step * replica.num_replicas_in_sync + replica_id
+        counter = counter * self.micro_batches + micro_batch
+        stride = _DRAWS_PER_LAYER * max(1, len(self._seed_states()))
+        return tf.stack([tf.constant(self.seed, tf.uint32), counter * stride])
+
+    def _seed_states(self):
+        weights = {id(variable) for variable in self.transformer.weights}
+        return [v for v in self.transformer.variables if id(v) not in weights]
+
+    def _gradients(self, batch, total_tokens, seed):
+        """One replica's part of the gradient of the loss, and its sums for the logs."""
+        random_states = [
+            (state, seed + tf.constant([0, i * _DRAWS_PER_LAYER], tf.uint32))
+            for i, state in enumerate(self._seed_states())
+        ]
+        labels = batch["labels"]
+        variables = self.transformer.trainable_variables
+        with tf.GradientTape() as tape, keras.StatelessScope(state_mapping=random_states):
+            logits = self.transformer(batch, training=True)
+            loss = ops.sum(smoothed_cross_entropy(labels, logits, self.label_smoothing))
+            scaled = self.optimizer.scale_loss(loss / total_tokens)
+        grads = tape.gradient(scaled, [variable.value for variable in variables])
+        is_token = tf.not_equal(labels, 0)
+        correct = is_token & tf.equal(tf.argmax(logits, -1, output_type=tf.int32), labels)
+        positions = tf.size(labels) + tf.size(batch["source_ids"])
+        logs = {
+            "loss": loss,
+            "nll": ops.sum(smoothed_cross_entropy(labels, logits, 0.0)),
+            "correct": tf.reduce_sum(tf.cast(correct, tf.float32)),
+            "tokens": _count(labels),
+            "source_tokens": _count(batch["source_ids"]),
+            "positions": tf.cast(positions, tf.float32),
+        }
+        return [tf.convert_to_tensor(grad) for grad in grads], logs
+
+
+def _count(ids):
+    return tf.cast(tf.math.count_nonzero(ids), tf.float32)
+
+
+def _add(a, b):
+    return tf.nest.map_structure(tf.add, a, b)

@@ -1,0 +1,191 @@
+"""A training run from its configuration: start or resume, train, average, score."""
+
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from pipelines import callbacks, devices
+from pipelines.buckets import batch_sizes, bucket_report
+from pipelines.checkpoints import RunDirectory
+from pipelines.config import RunConfig
+from pipelines.epoch_plan import EpochPlan
+from pipelines.errors import InputError
+from pipelines.input import training_dataset
+from pipelines.preparation import Prepared
+from pipelines.scoring import bleu
+from pipelines.tokenizer import Tokenizer
+from pipelines.trainer import TranslationTrainer
+from pipelines.translator import Translator
+from tf_relpos import Transformer, TransformerConfig, WarmupInverseSqrt
+
+
+def train(
+    config: RunConfig, prepared: Prepared, run: RunDirectory, strategy: tf.distribute.Strategy
+) -> bool:
+    """Trains up to `config.training.steps`, from the last checkpoint on if there is one.
+
+    Returns:
+        False if a signal ended training early; everything is saved then.
+
+    Raises:
+        InputError: the corpus is too small for a batch, or a checkpoint cannot be read.
+    """
+    training = config.training
+    keras.utils.set_random_seed(training.seed)
+    replicas = strategy.num_replicas_in_sync
+    sizes = batch_sizes(prepared.train.buckets, training.tokens_per_replica, replicas)
+    plan = EpochPlan(prepared.train.pairs_per_bucket, sizes, training.seed)
+    _report_buckets(prepared, sizes, run)
+    micro_batches = _micro_batches(config, replicas)
+    schedule = WarmupInverseSqrt(
+        config.model.model_dim, training.warmup_steps, training.learning_rate_scale
+    )
+    with strategy.scope():
+        transformer = build(config.model, dtype=devices.precision(training))
+        trainer = TranslationTrainer(
+            transformer,
+            label_smoothing=training.label_smoothing,
+            micro_batches=micro_batches,
+            seed=training.seed,
+            xla=devices.use_xla(training),
+        )
+        optimizer = keras.optimizers.Adam(
+            schedule, training.beta_1, training.beta_2, training.epsilon
+        )
+        trainer.compile(optimizer=optimizer, jit_compile=False)
+        trainer.optimizer.build(transformer.trainable_variables)
+        first_step = run.restore(transformer, trainer.optimizer)
+    steps_left = training.steps - first_step
+    if steps_left <= 0:
+        print(f"{run.path} is trained to step {first_step:,} already", flush=True)
+        return True
+    _announce(config, transformer, plan, micro_batches, first_step, devices.precision(training))
+    run.rewind_history(first_step)
+
+    def load(context):
+        replica_ids = range(context.num_replicas_in_sync)
+        return training_dataset(
+            prepared.train,
+            plan,
+            first_step=first_step * micro_batches,
+            num_steps=steps_left * micro_batches,
+            num_replicas=replicas,
+            replica_ids=replica_ids,
+        )
+
+    interruption = callbacks.Interruption()
+    trainer.fit(
+        strategy.distribute_datasets_from_function(load),
+        steps_per_epoch=steps_left,
+        shuffle=False,
+        verbose=0,
+        callbacks=[
+            callbacks.NonFiniteLoss(),
+            callbacks.Progress(
+                run,
+                first_step=first_step,
+                last_step=training.steps,
+                log_every=training.log_every,
+                learning_rate=schedule,
+            ),
+            *_saving_callbacks(config, prepared, run, trainer, first_step),
+            interruption,
+        ],
+    )
+    return interruption.signal is None
+
+
+def build(config: TransformerConfig, dtype: str = "float32") -> Transformer:
+    """A `Transformer` with all its variables."""
+    model = Transformer(config, dtype=dtype)
+    model.build()
+    return model
+
+
+def load_translator(
+    run: RunDirectory, checkpoint: str = "last", *, beam_size: int = 4, alpha: float = 0.6
+) -> tuple[Translator, int]:
+    """A translator from a run directory, and the step of its weights.
+
+    Raises:
+        InputError: not a run directory, no such checkpoint, or files that do not match.
+    """
+    model = build(run.config().model)
+    step = run.load(model, checkpoint)
+    tokenizer = Tokenizer(run.tokenizer_path)
+    if tokenizer.vocabulary_size != model.config.vocabulary_size:
+        raise InputError(
+            f"{run.tokenizer_path} has {tokenizer.vocabulary_size} subwords, "
+            f"but the model {model.config.vocabulary_size}"
+        )
+    return Translator(model, tokenizer, beam_size=beam_size, alpha=alpha), step
+
+
+def _micro_batches(config: RunConfig, replicas: int) -> int:
+    """Batches an update, so that they hold about `tokens_per_step` target tokens."""
+    batch = config.training.tokens_per_replica * replicas
+    return max(1, round(config.training.tokens_per_step / batch))
+
+
+def _saving_callbacks(
+    config, prepared, run, trainer, first_step
+) -> Sequence[keras.callbacks.Callback]:
+    training = config.training
+    keep = max(training.keep_checkpoints, training.average_checkpoints)
+
+    def save(step):
+        run.save(trainer.transformer, trainer.optimizer, step, keep)
+
+    validation = []
+    if training.valid_every and "valid" in prepared.splits:
+        validate = functools.partial(_validate, trainer.transformer, _Greedy(config, prepared))
+        validation = [
+            callbacks.Validation(
+                validate, save, run, first_step=first_step, every=training.valid_every
+            )
+        ]
+    checkpoints = callbacks.Checkpoints(
+        save, first_step, training.checkpoint_every, training.checkpoint_minutes
+    )
+    return [checkpoints, *validation]
+
+
+class _Greedy:
+    """A float32 copy of the model that translates the validation set, made when first needed."""
+
+    def __init__(self, config: RunConfig, prepared: Prepared):
+        self.config = config
+        self.prepared = prepared
+        self.sources, self.references = prepared.text("valid")
+
+    @functools.cached_property
+    def translator(self) -> Translator:
+        tokenizer = Tokenizer(self.prepared.tokenizer_path)
+        return Translator(build(self.config.model), tokenizer, beam_size=1)
+
+
+def _validate(transformer: Transformer, greedy: _Greedy) -> float:
+    greedy.translator.model.set_weights(transformer.get_weights())
+    return bleu(greedy.translator.translate(greedy.sources), greedy.references).score
+
+
+def _report_buckets(prepared: Prepared, sizes: Sequence[int], run: RunDirectory) -> None:
+    report = bucket_report(prepared.train.buckets, sizes, prepared.train.metadata["dropped"])
+    print(report, flush=True)
+    Path(run.path / "buckets.txt").write_text(report + "\n", encoding="utf-8")
+
+
+def _announce(config, transformer, plan, micro_batches, first_step, precision) -> None:
+    parameters = sum(int(np.prod(w.shape)) for w in transformer.trainable_weights)
+    steps = config.training.steps
+    epochs = steps * micro_batches / plan.batches_per_epoch
+    print(
+        f"{config.preset}: {parameters:,} parameters, {precision}; "
+        f"{steps:,} steps, {epochs:.1f} epochs"
+        + (f"; resumed at step {first_step:,}" if first_step else ""),
+        flush=True,
+    )
