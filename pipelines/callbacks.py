@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from pipelines.checkpoints import RunDirectory
+from pipelines.errors import InputError
 
 
 class Progress(keras.callbacks.Callback):
@@ -183,11 +184,14 @@ class Interruption(keras.callbacks.Callback):
 
 
 class NonFiniteLoss(keras.callbacks.Callback):
-    """Stops with an error when the loss is no longer a number."""
+    """Ends training with an error, and without a checkpoint, when the loss is not a number."""
 
     def on_train_batch_end(self, batch, logs=None):
         if not tf.math.is_finite(logs["loss"]):
-            raise ArithmeticError("the loss is not finite")
+            raise InputError(
+                "the loss is not finite any more: lower learning_rate_scale or raise warmup_steps; "
+                "the last checkpoint is as it was"
+            )
 
 
 def write_events(writer: tf.summary.SummaryWriter, step: int, record: dict[str, float]) -> None:

@@ -198,7 +198,14 @@ TRAINING_PRESETS = {
 
 # The demo corpus never runs out of sentences, so that it needs no dropout.
 _DEMO_MODEL = {"vocabulary_size": 900, "dropout": 0.0}
-_DEMO_TRAINING = {"steps": 1500, "warmup_steps": 400, "valid_every": 500, "checkpoint_every": 500}
+_DEMO_TRAINING = {
+    "steps": 1600,
+    "tokens_per_replica": 2048,
+    "warmup_steps": 400,
+    "learning_rate_scale": 0.7,
+    "valid_every": 400,
+    "checkpoint_every": 400,
+}
 
 
 def default_config(preset: str, *, demo: bool) -> RunConfig:

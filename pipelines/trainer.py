@@ -57,7 +57,9 @@ class TranslationTrainer(keras.Model):
         if self.train_function is not None and not force:
             return
         strategy = self.distribute_strategy
-        gradients = tf.function(self._gradients, jit_compile=self.xla, reduce_retracing=True)
+        gradients = tf.function(
+            self._gradients, jit_compile=self.xla, reduce_retracing=True, autograph=False
+        )
 
         def replica_step(batches):
             replica = tf.distribute.get_replica_context()
@@ -77,7 +79,7 @@ class TranslationTrainer(keras.Model):
             logs = strategy.run(replica_step, args=(batches,))
             return {name: strategy.reduce("SUM", logs[name], axis=None) for name in logs}
 
-        self.train_function = tf.function(train_function, reduce_retracing=True)
+        self.train_function = tf.function(train_function, reduce_retracing=True, autograph=False)
 
     def _dropout_seed(self, replica, micro_batch):
         """uint32 `[2]`: the seed, and a counter that no two forward passes share."""

@@ -142,10 +142,10 @@ def _saving_callbacks(
 
     validation = []
     if training.valid_every and "valid" in prepared.splits:
-        validate = functools.partial(_validate, trainer.transformer, _Greedy(config, prepared))
+        validator = _Validator(trainer.transformer, prepared)
         validation = [
             callbacks.Validation(
-                validate, save, run, first_step=first_step, every=training.valid_every
+                validator, save, run, first_step=first_step, every=training.valid_every
             )
         ]
     checkpoints = callbacks.Checkpoints(
@@ -154,23 +154,22 @@ def _saving_callbacks(
     return [checkpoints, *validation]
 
 
-class _Greedy:
-    """A float32 copy of the model that translates the validation set, made when first needed."""
+class _Validator:
+    """Greedy BLEU of the model in training, by a float32 copy made when it is first needed."""
 
-    def __init__(self, config: RunConfig, prepared: Prepared):
-        self.config = config
+    def __init__(self, trained: Transformer, prepared: Prepared):
+        self.trained = trained
         self.prepared = prepared
         self.sources, self.references = prepared.text("valid")
 
     @functools.cached_property
     def translator(self) -> Translator:
         tokenizer = Tokenizer(self.prepared.tokenizer_path)
-        return Translator(build(self.config.model), tokenizer, beam_size=1)
+        return Translator(build(self.trained.config), tokenizer, beam_size=1)
 
-
-def _validate(transformer: Transformer, greedy: _Greedy) -> float:
-    greedy.translator.model.set_weights(transformer.get_weights())
-    return bleu(greedy.translator.translate(greedy.sources), greedy.references).score
+    def __call__(self) -> float:
+        self.translator.model.set_weights(self.trained.get_weights())
+        return bleu(self.translator.translate(self.sources), self.references).score
 
 
 def _report_buckets(prepared: Prepared, sizes: Sequence[int], run: RunDirectory) -> None:

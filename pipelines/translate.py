@@ -10,8 +10,8 @@ from pipelines.command_line import Parser, parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
 
-DESCRIPTION = """Translate text, a sentence a line, from standard input to standard output, in order.
-Lines go out as soon as they are translated."""
+DESCRIPTION = """Translate standard input to standard output, a sentence a line, in order. Lines go
+out as soon as they are translated."""
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ class Translator:
         self.beam_size = beam_size
         self.alpha = alpha
 
-        @tf.function(input_signature=[tf.TensorSpec([None, None], tf.int32)])
+        @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, None], tf.int32)])
         def search(source_ids):
             ids, scores = beam_search(model, source_ids, beam_size, alpha)
             texts = tokenizer.decode(tf.reshape(ids, [-1, tf.shape(ids)[-1]]))

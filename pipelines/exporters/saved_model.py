@@ -56,7 +56,9 @@ class _ServedTranslator(tf.Module):
         self.variables_of_model = [v.value for v in translator.model.weights]
         model, beam_size = translator.model, translator.beam_size
 
-        @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+        @tf.function(
+            autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="text")]
+        )
         def translate(text):
             source_ids = self.tokenizer.encode(text)[:, :MAX_SOURCE_LENGTH].to_tensor()
             ids, scores = beam_search(model, source_ids, beam_size, alpha)
