@@ -83,7 +83,7 @@ class TrainingConfig:
     tokens_per_replica: int = 4096
     """source and target tokens, each, that a replica takes at a time"""
     tokens_per_step: int = 0
-    """add up the gradients of several batches to about this many target tokens an update; 0: one"""
+    """add up the gradients of batches up to this many target tokens an update; 0: of one batch"""
     warmup_steps: int = 4000
     """updates until the learning rate is at its highest"""
     learning_rate_scale: float = 1.0

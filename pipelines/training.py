@@ -128,7 +128,7 @@ def load_translator(
 def _micro_batches(config: RunConfig, replicas: int) -> int:
     """Batches an update, so that they hold about `tokens_per_step` target tokens."""
     batch = config.training.tokens_per_replica * replicas
-    return max(1, round(config.training.tokens_per_step / batch))
+    return max(1, config.training.tokens_per_step // batch)
 
 
 def _saving_callbacks(

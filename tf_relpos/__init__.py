@@ -1,10 +1,11 @@
 """Self-attention with relative position representations, and labelled edges, for Keras 3."""
 
-from tf_relpos.attention import RelationAwareAttention, RelativeMultiHeadAttention
+from tf_relpos.attention import RelationAwareAttention
 from tf_relpos.blocks import DecoderBlock, EncoderBlock
 from tf_relpos.config import TransformerConfig
 from tf_relpos.positions import SinusoidalPositionEncoding
 from tf_relpos.relations import relative_position_ids
+from tf_relpos.relative_attention import RelativeMultiHeadAttention
 from tf_relpos.search import beam_search, greedy_search, sample
 from tf_relpos.training import WarmupInverseSqrt, smoothed_cross_entropy
 from tf_relpos.transformer import Transformer

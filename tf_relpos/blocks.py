@@ -11,7 +11,7 @@ import math
 import keras
 from keras import ops
 
-from tf_relpos.attention import RelativeMultiHeadAttention
+from tf_relpos.relative_attention import RelativeMultiHeadAttention
 
 NORMS = ("post", "pre")
 LAYER_NORM_EPSILON = 1e-6
