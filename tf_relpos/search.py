@@ -37,7 +37,7 @@ def beam_search(model, source_ids, beam_size=4, alpha=0.6, max_length=None):
     Args:
         model: see the module.
         source_ids: int `[B, S]`, padded with `pad_id`.
-        beam_size: K >= 1; 1 is greedy search.
+        beam_size: K >= 1, an int or a scalar int tensor; 1 is greedy search.
         alpha: length penalty; 0 is none.
         max_length: the same limit for all sentences instead, L.
 
@@ -47,13 +47,13 @@ def beam_search(model, source_ids, beam_size=4, alpha=0.6, max_length=None):
 
     Reference: Wu et al. 2016 (GNMT), Eq. 14; Vaswani et al. 2017, section 6.1.
     """
-    if not isinstance(beam_size, int) or beam_size < 1:
+    if not ops.is_tensor(beam_size) and (not isinstance(beam_size, int) or beam_size < 1):
         raise ValueError(f"`beam_size` must be a whole number >= 1. Received: {beam_size!r}")
     limits, longest = _limits(model, source_ids, max_length)
     memory = model.encode(source_ids)
     pad_id, start_id, end_id = _special_ids(model)
     B, K, L = ops.shape(source_ids)[0], beam_size, longest
-    first_only = np.where(np.arange(K) == 0, 0.0, -np.inf).astype("float32")
+    first_only = ops.where(ops.arange(K) == 0, 0.0, -np.inf)
     beam = _Beam(
         index=ops.convert_to_tensor(0, "int32"),
         tokens=ops.full((B, K), start_id, dtype="int32"),
@@ -236,7 +236,7 @@ def _select(x, choices):
     rows = ops.reshape(first_rows + ops.cast(choices, "int32"), (-1,))
     flat = ops.reshape(x, (shape[0] * shape[1], *shape[2:]))
     selected = ops.take(flat, rows, axis=0)
-    return ops.reshape(selected, (shape[0], choices.shape[1], *shape[2:]))
+    return ops.reshape(selected, (shape[0], ops.shape(choices)[1], *shape[2:]))
 
 
 def _write(ids, tokens, index):
