@@ -62,7 +62,7 @@ class Progress(keras.callbacks.Callback):
             "learning_rate": float(self.learning_rate(self.step - 1)),
             "target_tokens_per_step": tokens / len(self._logs),
             "tokens_per_second": (tokens + sums["source_tokens"]) / self._seconds,
-            "padding": 1 - (tokens + sums["source_tokens"]) / sums["positions"],
+            "padding_share": 1 - (tokens + sums["source_tokens"]) / sums["positions"],
         }
         self._total_seconds += self._seconds
         done = self.step - self.first_step

@@ -70,7 +70,7 @@ class RunDirectory:
         """
         if self.config_path.exists():
             difference = self.config().difference(config)
-            if difference:
+            if difference and self.steps():  # nothing is trained otherwise: the flags may change
                 raise InputError(
                     f"run_dir {self.path} was started with {difference}: "
                     "choose another --run_dir or the same flags"

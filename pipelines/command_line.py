@@ -1,12 +1,15 @@
 """What the command lines share: flags made from dataclasses, errors in one line."""
 
 import argparse
+import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import simple_parsing
+from simple_parsing.wrappers import DataclassWrapper
 
 from pipelines.errors import InputError
 
@@ -28,38 +31,83 @@ def _import_tensorflow_quietly() -> None:
 _import_tensorflow_quietly()
 
 
+class _Section(DataclassWrapper):
+    """The flags of one dataclass, under the first line of its docstring."""
+
+    @property
+    def title(self) -> str:
+        return inspect.getdoc(self.dataclass).splitlines()[0].rstrip(".")
+
+    @property
+    def description(self) -> str:
+        return ""
+
+
+class _HelpFormatter(simple_parsing.SimpleHelpFormatter):
+    """One spelling of each flag, and its default unless that is none."""
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings:
+            return super()._format_action_invocation(action)
+        value = "" if action.nargs == 0 else f" {self._format_args(action, '').strip('[]')}"
+        return f"{action.option_strings[0]}{value}"
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = super()._get_help_string(action) or ""
+        return text.replace(" (default: None)", "").replace(" (default: %(default)s)", "") + (
+            "" if action.default in (None, argparse.SUPPRESS) else " (default: %(default)s)"
+        )
+
+
 class Parser(simple_parsing.ArgumentParser):
     """Flags from dataclasses; dashes and underscores alike, no abbreviations.
 
     A wrong flag is told in one line, with exit status 2.
     """
 
-    def __init__(self, description: str, **kwargs):
+    def __init__(self, description: str, prog: str):
         super().__init__(
+            prog=prog,
+            usage="%(prog)s [flags]",
             description=description,
+            formatter_class=_HelpFormatter,
             allow_abbrev=False,
-            add_option_string_dash_variants=simple_parsing.DashVariant.UNDERSCORE_AND_DASH,
-            **kwargs,
+            add_option_string_dash_variants=simple_parsing.DashVariant.UNDERSCORE,
         )
+
+    def add_section(self, dataclass: type, dest: str, default: object = None) -> None:
+        """Adds the fields of a dataclass as flags, with the values of `default`."""
+        self.add_arguments(dataclass, dest, default=default, dataclass_wrapper_class=_Section)
+
+    def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
+        """Parses; a value that a dataclass refuses is the user's mistake as well.
+
+        Raises:
+            InputError: see above.
+        """
+        try:
+            return self.parse_args(underscored(arguments))
+        except ValueError as error:
+            raise InputError(str(error).splitlines()[0]) from error
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}\n")
+
+
+def underscored(arguments: Sequence[str]) -> list[str]:
+    """The arguments with the dashes inside of flags turned into underscores."""
+    return [
+        re.sub(r"^--[^=]+", lambda flag: "--" + flag[0][2:].replace("-", "_"), argument)
+        for argument in arguments
+    ]
 
 
 def early_flags(arguments: Sequence[str], **defaults: str) -> argparse.Namespace:
     """Reads the flags on which the defaults of others depend; leaves everything else alone."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name, default in defaults.items():
-        parser.add_argument(f"--{name}", f"--{name.replace('_', '-')}", nargs="?", default=default)
-    return parser.parse_known_args(arguments)[0]
-
-
-def parse_flags(parser: Parser, arguments: Sequence[str]) -> argparse.Namespace:
-    """Parses, with a value that a dataclass refuses told as the user's mistake."""
-    try:
-        return parser.parse_args(arguments)
-    except ValueError as error:
-        raise InputError(str(error).splitlines()[0]) from error
+        parser.add_argument(f"--{name}", nargs="?", default=default)
+    return parser.parse_known_args(underscored(arguments))[0]
 
 
 def run(main: Callable[[Sequence[str]], None]) -> NoReturn:

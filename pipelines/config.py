@@ -15,7 +15,7 @@ from tf_relpos.config import PRESETS
 
 @dataclass(frozen=True)
 class CorpusConfig:
-    """Which text. Files of your own take the place of --dataset."""
+    """Which text; files of your own take the place of --dataset."""
 
     dataset: str = "demo"
     """demo, wmt14_translate/de-en, wmt14_translate/fr-en or wmt_t2t_translate/de-en"""
@@ -76,7 +76,7 @@ class CorpusConfig:
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """How to train. The defaults are those of the preset."""
+    """How to train; the defaults are those of the preset."""
 
     steps: int = 100_000
     """optimizer updates"""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines.command_line import Parser, early_flags, parse_flags, run
+from pipelines.command_line import Parser, early_flags, run
 from pipelines.config import CorpusConfig, default_config
 
 DESCRIPTION = """Learn a shared subword vocabulary from parallel text and tokenize it into arrays on
@@ -28,10 +28,10 @@ def main(arguments: Sequence[str]) -> None:
     is_demo = early.dataset == "demo" and not early.train_source
     size = default_config("tiny", demo=is_demo).model.vocabulary_size
     parser = Parser(DESCRIPTION, prog="python -m pipelines.prepare")
-    parser.add_arguments(Preparation, "preparation")
+    parser.add_section(Preparation, "preparation")
     parser.set_defaults(vocabulary_size=size)
-    parser.add_arguments(CorpusConfig, "corpus")
-    flags = parse_flags(parser, arguments)
+    parser.add_section(CorpusConfig, "corpus")
+    flags = parser.parse(arguments)
     corpus = flags.corpus.corpus()
 
     from pipelines.buckets import batch_sizes, bucket_report

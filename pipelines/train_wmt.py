@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.command_line import Parser, early_flags, parse_flags, run
+from pipelines.command_line import Parser, early_flags, run
 from pipelines.config import CorpusConfig, RunConfig, TrainingConfig, default_config
 from tf_relpos import TransformerConfig
 
@@ -58,11 +58,11 @@ def parse(arguments: Sequence[str]) -> tuple[RunConfig, Paths]:
     is_demo = early.dataset == "demo" and not early.train_source and not early.prepared
     defaults = default_config(early.preset, demo=is_demo)
     parser = Parser(DESCRIPTION, prog="python -m pipelines.train_wmt")
-    parser.add_arguments(Paths, "paths")
-    parser.add_arguments(CorpusConfig, "corpus")
-    parser.add_arguments(TransformerConfig, "model", default=defaults.model)
-    parser.add_arguments(TrainingConfig, "training", default=defaults.training)
-    flags = parse_flags(parser, arguments)
+    parser.add_section(Paths, "paths")
+    parser.add_section(CorpusConfig, "corpus")
+    parser.add_section(TransformerConfig, "model", default=defaults.model)
+    parser.add_section(TrainingConfig, "training", default=defaults.training)
+    flags = parser.parse(arguments)
     config = RunConfig(flags.paths.preset, flags.model, flags.corpus, flags.training)
     return config, _with_defaults(flags.paths, config)
 

@@ -41,29 +41,14 @@ def train(
     plan = EpochPlan(prepared.train.pairs_per_bucket, sizes, training.seed)
     _report_buckets(prepared, sizes, run)
     micro_batches = _micro_batches(config, replicas)
-    schedule = WarmupInverseSqrt(
-        config.model.model_dim, training.warmup_steps, training.learning_rate_scale
-    )
     with strategy.scope():
-        transformer = build(config.model, dtype=devices.precision(training))
-        trainer = TranslationTrainer(
-            transformer,
-            label_smoothing=training.label_smoothing,
-            micro_batches=micro_batches,
-            seed=training.seed,
-            xla=devices.use_xla(training),
-        )
-        optimizer = keras.optimizers.Adam(
-            schedule, training.beta_1, training.beta_2, training.epsilon
-        )
-        trainer.compile(optimizer=optimizer, jit_compile=False)
-        trainer.optimizer.build(transformer.trainable_variables)
-        first_step = run.restore(transformer, trainer.optimizer)
+        trainer = _make_trainer(config, micro_batches)
+        first_step = run.restore(trainer.transformer, trainer.optimizer)
     steps_left = training.steps - first_step
     if steps_left <= 0:
         print(f"{run.path} is trained to step {first_step:,} already", flush=True)
         return True
-    _announce(config, transformer, plan, micro_batches, first_step, devices.precision(training))
+    _announce(config, trainer, plan, first_step)
     run.rewind_history(first_step)
 
     def load(context):
@@ -90,13 +75,40 @@ def train(
                 first_step=first_step,
                 last_step=training.steps,
                 log_every=training.log_every,
-                learning_rate=schedule,
+                learning_rate=_schedule(config),
             ),
             *_saving_callbacks(config, prepared, run, trainer, first_step),
             interruption,
         ],
     )
     return interruption.signal is None
+
+
+def _make_trainer(config: RunConfig, micro_batches: int) -> TranslationTrainer:
+    """Model and optimizer with all their variables; call it in the strategy's scope."""
+    training = config.training
+    trainer = TranslationTrainer(
+        build(config.model, dtype=devices.precision(training)),
+        label_smoothing=training.label_smoothing,
+        micro_batches=micro_batches,
+        seed=training.seed,
+        xla=devices.use_xla(training),
+    )
+    trainer.compile(
+        optimizer=keras.optimizers.Adam(
+            _schedule(config), training.beta_1, training.beta_2, training.epsilon
+        ),
+        jit_compile=False,
+    )
+    trainer.optimizer.build(trainer.transformer.trainable_variables)
+    return trainer
+
+
+def _schedule(config: RunConfig) -> WarmupInverseSqrt:
+    training = config.training
+    return WarmupInverseSqrt(
+        config.model.model_dim, training.warmup_steps, training.learning_rate_scale
+    )
 
 
 def build(config: TransformerConfig, dtype: str = "float32") -> Transformer:
@@ -178,12 +190,15 @@ def _report_buckets(prepared: Prepared, sizes: Sequence[int], run: RunDirectory)
     Path(run.path / "buckets.txt").write_text(report + "\n", encoding="utf-8")
 
 
-def _announce(config, transformer, plan, micro_batches, first_step, precision) -> None:
-    parameters = sum(int(np.prod(w.shape)) for w in transformer.trainable_weights)
+def _announce(
+    config: RunConfig, trainer: TranslationTrainer, plan: EpochPlan, first_step: int
+) -> None:
+    weights = trainer.transformer.trainable_weights
+    parameters = sum(int(np.prod(weight.shape)) for weight in weights)
     steps = config.training.steps
-    epochs = steps * micro_batches / plan.batches_per_epoch
+    epochs = steps * trainer.micro_batches / plan.batches_per_epoch
     print(
-        f"{config.preset}: {parameters:,} parameters, {precision}; "
+        f"{config.preset}: {parameters:,} parameters, {trainer.transformer.dtype_policy.name}; "
         f"{steps:,} steps, {epochs:.1f} epochs"
         + (f"; resumed at step {first_step:,}" if first_step else ""),
         flush=True,

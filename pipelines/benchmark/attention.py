@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from pipelines.command_line import Parser, parse_flags, run
+from pipelines.command_line import Parser, run
 
 IMPLEMENTATIONS = ("plain", "transpose_reshape", "bucketed")
 SHAPES = ((128, 32), (64, 64), (32, 128), (8, 512))  # B, T of about 4,096 tokens
@@ -40,8 +40,8 @@ class Benchmark:
 
 def main(arguments: Sequence[str]) -> None:
     parser = Parser(__doc__, prog="python -m pipelines.benchmark.attention")
-    parser.add_arguments(Benchmark, "benchmark")
-    flags = parse_flags(parser, arguments).benchmark
+    parser.add_section(Benchmark, "benchmark")
+    flags = parser.parse(arguments).benchmark
     records = []
     for xla in (False, True):
         for batch, length in SHAPES:
