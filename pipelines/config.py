@@ -101,7 +101,7 @@ class TrainingConfig:
     precision: Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"] = "auto"
     """auto is mixed_bfloat16 where the device is fast at it"""
     jit: Literal["auto", "on", "off"] = "auto"
-    """compile forward and backward pass with XLA; auto does so on GPUs"""
+    """compile forward and backward pass with XLA; auto does on GPUs, and the loss alone on CPUs"""
     strategy: Literal["auto", "one", "mirrored"] = "auto"
     """auto is mirrored where there are several devices"""
     virtual_cpus: int = 0

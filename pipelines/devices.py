@@ -37,11 +37,12 @@ def precision(config: TrainingConfig) -> str:
     return "mixed_bfloat16" if capable else "float32"
 
 
-def use_xla(config: TrainingConfig) -> bool:
-    """XLA's kernels for a CPU are slower than TensorFlow's own, above all in bfloat16."""
-    if config.jit == "auto":
-        return bool(tf.config.list_physical_devices("GPU"))
-    return config.jit == "on"
+def what_xla_compiles(config: TrainingConfig) -> str:
+    """See `TranslationTrainer`. On CPUs, XLA's matrix products are slower than TensorFlow's."""
+    if config.jit == "off":
+        return "nothing"
+    is_model = config.jit == "on" or bool(tf.config.list_physical_devices("GPU"))
+    return "model" if is_model else "loss"
 
 
 def _split_cpu(count: int) -> None:

@@ -1,6 +1,7 @@
 """A training run from its configuration: start or resume, train, average, score."""
 
 import functools
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,11 +26,11 @@ from tf_relpos import Transformer, TransformerConfig, WarmupInverseSqrt
 
 def train(
     config: RunConfig, prepared: Prepared, run: RunDirectory, strategy: tf.distribute.Strategy
-) -> bool:
+) -> signal.Signals | None:
     """Trains up to `config.training.steps`, from the last checkpoint on if there is one.
 
     Returns:
-        False if a signal ended training early; everything is saved then.
+        The signal that ended training early, if one did; everything is saved then.
 
     Raises:
         InputError: the corpus is too small for a batch, or a checkpoint cannot be read.
@@ -47,7 +48,7 @@ def train(
     steps_left = training.steps - first_step
     if steps_left <= 0:
         print(f"{run.path} is trained to step {first_step:,} already", flush=True)
-        return True
+        return None
     _announce(config, trainer, plan, first_step)
     run.rewind_history(first_step)
 
@@ -81,7 +82,7 @@ def train(
             interruption,
         ],
     )
-    return interruption.signal is None
+    return interruption.signal
 
 
 def _make_trainer(config: RunConfig, micro_batches: int) -> TranslationTrainer:
@@ -92,7 +93,7 @@ def _make_trainer(config: RunConfig, micro_batches: int) -> TranslationTrainer:
         label_smoothing=training.label_smoothing,
         micro_batches=micro_batches,
         seed=training.seed,
-        xla=devices.use_xla(training),
+        xla=devices.what_xla_compiles(training),
     )
     trainer.compile(
         optimizer=keras.optimizers.Adam(
