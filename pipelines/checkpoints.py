@@ -18,6 +18,7 @@ import os
 import re
 import shutil
 import uuid
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -83,6 +84,19 @@ class RunDirectory:
         except OSError as error:
             raise InputError(f"cannot write to run_dir {self.path}: {error.strerror}") from error
 
+    def check_tokenizer(self, path: Path) -> None:
+        """Checks that a tokenizer is the one that the run was started with, if it was.
+
+        Raises:
+            InputError: it is another.
+        """
+        known = self.tokenizer_path
+        if known.exists() and known.read_bytes() != path.read_bytes():
+            raise InputError(
+                f"run_dir {self.path} was started with other subwords than {path}: "
+                "choose another --run_dir or the same corpus"
+            )
+
     # Checkpoints
 
     def steps(self) -> list[int]:
@@ -126,7 +140,7 @@ class RunDirectory:
         try:
             with np.load(path, allow_pickle=False) as variables:
                 optimizer.load_own_variables(variables)
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise InputError(f"{path} cannot be read: {_first_line(error)}") from error
         return step
 

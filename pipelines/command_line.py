@@ -110,10 +110,13 @@ def early_flags(arguments: Sequence[str], **defaults: str) -> argparse.Namespace
     return parser.parse_known_args(underscored(arguments))[0]
 
 
-def run(main: Callable[[Sequence[str]], None]) -> NoReturn:
-    """Runs a command line: a user's mistake is one line on standard error and exit status 2."""
+def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
+    """Runs a command line and exits with the status that it returns.
+
+    A user's mistake is one line on standard error and exit status 2.
+    """
     try:
-        main(sys.argv[1:])
+        status = main(sys.argv[1:])
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
@@ -122,4 +125,4 @@ def run(main: Callable[[Sequence[str]], None]) -> NoReturn:
     except BrokenPipeError:
         sys.stderr.close()  # the reader has had enough: nothing to tell
         sys.exit(0)
-    sys.exit(0)
+    sys.exit(status)

@@ -184,10 +184,21 @@ DEMO_PAIRS = 100_000
 
 # How the presets of `tf_relpos` were trained: Shaw et al. 2018, section 4.1; Vaswani et al. 2017,
 # section 5; tensor2tensor's hyper-parameter sets.
-_BIG = {"steps": 300_000, "checkpoint_minutes": 10.0, "average_checkpoints": 20}
+_BIG = {
+    "steps": 300_000,
+    "checkpoint_every": 0,
+    "checkpoint_minutes": 10.0,
+    "average_checkpoints": 20,
+}
 _T2T = {"warmup_steps": 8000, "beta_2": 0.997}
 TRAINING_PRESETS = {
-    "tiny": {"steps": 4000, "warmup_steps": 1000, "valid_every": 500, "checkpoint_every": 500},
+    "tiny": {
+        "steps": 4000,
+        "warmup_steps": 600,
+        "learning_rate_scale": 1.5,
+        "valid_every": 500,
+        "checkpoint_every": 500,
+    },
     "base": {},
     "big": _BIG,
     "vaswani_base": {"average_checkpoints": 5},
@@ -202,7 +213,7 @@ _DEMO_TRAINING = {
     "steps": 1600,
     "tokens_per_replica": 2048,
     "warmup_steps": 400,
-    "learning_rate_scale": 0.7,
+    "learning_rate_scale": 1.0,
     "valid_every": 400,
     "checkpoint_every": 400,
 }

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines.command_line import Parser, early_flags, run
+from pipelines.command_line import Parser, run
 from pipelines.config import CorpusConfig, default_config
 
 DESCRIPTION = """Learn a shared subword vocabulary from parallel text and tokenize it into arrays on
@@ -17,22 +17,20 @@ class Preparation:
 
     output: str
     """the directory to write"""
-    vocabulary_size: int = 32_768
-    """subwords shared by both languages"""
+    vocabulary_size: int | None = None
+    """subwords shared by both languages; 32,768 unless given, for the demo corpus 900"""
     tokens_per_replica: int = 4096
     """batch size of the report that is printed"""
 
 
 def main(arguments: Sequence[str]) -> None:
-    early = early_flags(arguments, dataset="demo", train_source=None)
-    is_demo = early.dataset == "demo" and not early.train_source
-    size = default_config("tiny", demo=is_demo).model.vocabulary_size
     parser = Parser(DESCRIPTION, prog="python -m pipelines.prepare")
     parser.add_section(Preparation, "preparation")
-    parser.set_defaults(vocabulary_size=size)
     parser.add_section(CorpusConfig, "corpus")
     flags = parser.parse(arguments)
     corpus = flags.corpus.corpus()
+    default = default_config("tiny", demo=flags.corpus.is_demo)
+    size = flags.preparation.vocabulary_size or default.model.vocabulary_size
 
     from pipelines.buckets import batch_sizes, bucket_report
     from pipelines.preparation import prepare
@@ -40,7 +38,7 @@ def main(arguments: Sequence[str]) -> None:
     prepared = prepare(
         corpus,
         flags.preparation.output,
-        vocabulary_size=flags.preparation.vocabulary_size,
+        vocabulary_size=size,
         max_length=flags.corpus.max_length,
         num_shapes=flags.corpus.num_shapes,
     )

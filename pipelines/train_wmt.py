@@ -2,7 +2,7 @@
 
 import dataclasses
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +31,7 @@ class Paths:
     """where to export a SavedModel; saved_models/<name of run_dir> unless given, or none"""
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str]) -> int:
     config, paths = parse(arguments)
     # TensorFlow takes seconds to import, which a wrong flag should not wait for.
     from pipelines import devices
@@ -42,10 +42,12 @@ def main(arguments: Sequence[str]) -> None:
     run_directory = RunDirectory(paths.run_dir)
     strategy = devices.make_strategy(config.training)
     config, prepared = prepare_run(config, paths, run_directory)
-    if train(config, prepared, run_directory, strategy):
-        finish(config, prepared, run_directory, paths.export_dir)
-    else:
+    signal = train(config, prepared, run_directory, strategy)
+    if signal:
         print(f"stopped; the same command resumes from {run_directory.path}")
+        return 128 + signal  # what a shell reports of a program that a signal has ended
+    finish(config, prepared, run_directory, paths.export_dir)
+    return 0
 
 
 def parse(arguments: Sequence[str]) -> tuple[RunConfig, Paths]:
@@ -86,10 +88,9 @@ def prepare_run(config: RunConfig, paths: Paths, run_directory):
 
     if paths.prepared:
         prepared = open_prepared(paths.prepared)
-        size = prepared.settings["vocabulary_size"]
-        model = dataclasses.replace(config.model, vocabulary_size=size)
-        config = dataclasses.replace(config, model=model)
+        config = _as_prepared(config, prepared.settings)
         run_directory.start(config)
+        run_directory.check_tokenizer(prepared.tokenizer_path)
     else:
         corpus = config.corpus.corpus()
         run_directory.start(config)
@@ -102,6 +103,17 @@ def prepare_run(config: RunConfig, paths: Paths, run_directory):
         )
     shutil.copyfile(prepared.tokenizer_path, run_directory.tokenizer_path)
     return config, prepared
+
+
+def _as_prepared(config: RunConfig, settings: Mapping) -> RunConfig:
+    """The configuration with what was decided when the corpus was prepared."""
+    names = ("source_language", "target_language", "max_length", "num_shapes")
+    decided = {name: settings[name] for name in names}
+    return dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, vocabulary_size=settings["vocabulary_size"]),
+        corpus=dataclasses.replace(config.corpus, dataset=settings["corpus"], **decided),
+    )
 
 
 if __name__ == "__main__":

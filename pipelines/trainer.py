@@ -46,7 +46,8 @@ class TranslationTrainer(keras.Model):
         xla: str = "nothing",
         **kwargs,
     ):
-        super().__init__(**kwargs)
+        # Keras scales the loss for float16 where the trainer's own policy says so.
+        super().__init__(dtype=transformer.dtype_policy, **kwargs)
         self.transformer = transformer
         self.label_smoothing = label_smoothing
         self.micro_batches = micro_batches

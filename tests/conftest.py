@@ -35,3 +35,37 @@ def _fresh_seed(request):
     import keras
 
     keras.utils.set_random_seed(zlib.crc32(request.node.nodeid.encode()) % 2**31)
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory):
+    """A directory with the text of the small task in `runs`."""
+    from runs import write_corpus
+
+    return write_corpus(tmp_path_factory.mktemp("text"))
+
+
+@pytest.fixture(scope="session")
+def trained_run(corpus, tmp_path_factory):
+    """The directory of a short run that has learnt the task; `export` beside it."""
+    from runs import train_flags
+
+    from pipelines import train_wmt
+
+    directory = tmp_path_factory.mktemp("trained")
+    arguments = train_flags(
+        corpus,
+        directory / "run",
+        steps=600,
+        warmup_steps=100,
+        tokens_per_replica=512,
+        dropout=0.0,
+        label_smoothing=0.0,
+        valid_every=300,
+        checkpoint_every=200,
+        keep_checkpoints=2,
+        average_checkpoints=2,
+        export_dir=directory / "export",
+    )
+    assert train_wmt.main(arguments) == 0
+    return directory / "run"

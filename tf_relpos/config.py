@@ -130,8 +130,9 @@ def _require(config, name, rule, holds):
 _BIG = {"model_dim": 1024, "inner_dim": 4096, "num_heads": 16, "dropout": 0.3}
 
 PRESETS = {
-    # Small enough for a laptop's CPU.
+    # Small enough for a laptop's CPU. With the paper's norm="post" it learns half as fast.
     "tiny": {
+        "norm": "pre",
         "model_dim": 128,
         "inner_dim": 256,
         "num_heads": 4,

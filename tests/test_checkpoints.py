@@ -1,0 +1,251 @@
+"""The run directory: complete or absent checkpoints, what is kept, averages, and other flags."""
+
+import dataclasses
+import json
+
+import keras
+import numpy as np
+import pytest
+
+from pipelines.checkpoints import RunDirectory
+from pipelines.config import default_config
+from pipelines.errors import InputError
+from tf_relpos import Transformer, TransformerConfig
+
+pytestmark = pytest.mark.tensorflow_only
+
+SIZES = {
+    "vocabulary_size": 11,
+    "model_dim": 6,
+    "inner_dim": 7,
+    "num_heads": 3,
+    "encoder_layers": 1,
+    "decoder_layers": 1,
+}
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDirectory(tmp_path / "run")
+
+
+@pytest.fixture
+def model():
+    model = Transformer(TransformerConfig(**SIZES))
+    model.build()
+    return model
+
+
+@pytest.fixture
+def optimizer(model):
+    optimizer = keras.optimizers.Adam(0.1)
+    optimizer.build(model.trainable_variables)
+    return optimizer
+
+
+def randomize(model, optimizer, rng):
+    for variable in (*model.weights, *optimizer.variables):
+        if variable.dtype == "float32":
+            variable.assign(rng.normal(size=variable.shape))
+
+
+def config(**training):
+    default = default_config("tiny", demo=True)
+    return dataclasses.replace(default, training=dataclasses.replace(default.training, **training))
+
+
+def files(run):
+    return sorted(str(p.relative_to(run.path)) for p in run.path.rglob("*") if p.is_file())
+
+
+def test_restoring_brings_back_weights_and_optimizer(run, model, optimizer, rng):
+    randomize(model, optimizer, rng)
+    optimizer.iterations.assign(17)
+    saved = [v.numpy() for v in (*model.weights, *optimizer.variables)]
+    run.save(model, optimizer, 17, keep=1)
+    randomize(model, optimizer, rng)
+    optimizer.iterations.assign(0)
+    assert run.restore(model, optimizer) == 17
+    for variable, value in zip((*model.weights, *optimizer.variables), saved, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+    assert int(optimizer.iterations) == 17
+
+
+def test_a_new_run_starts_at_zero(run, model, optimizer):
+    assert run.steps() == []
+    assert run.restore(model, optimizer) == 0
+    assert not run.path.exists()
+
+
+def test_the_last_and_the_best_are_kept(run, model, optimizer):
+    for step in (1, 2, 3, 10, 20):
+        run.save(model, optimizer, step, keep=2)
+        if step == 2:
+            run.mark_best(2, 31.5)
+    assert run.steps() == [2, 10, 20]
+    assert run.best() == {"step": 2, "bleu": 31.5}
+
+
+@pytest.mark.parametrize("last", ["model.weights.h5", "optimizer.npz"])
+def test_a_failure_while_saving_leaves_what_was_there(run, model, optimizer, monkeypatch, last):
+    run.save(model, optimizer, 1, keep=1)
+    before = files(run)
+
+    def full(*_, **__):
+        raise OSError("no space left on device")
+
+    if last == "model.weights.h5":
+        monkeypatch.setattr(model, "save_weights", full)
+    else:
+        monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(OSError, match="no space left"):
+        run.save(model, optimizer, 2, keep=1)
+    assert files(run) == before
+    assert run.steps() == [1]
+
+
+def test_what_a_killed_process_leaves_is_not_a_checkpoint(run, model, optimizer):
+    run.save(model, optimizer, 1, keep=1)
+    half = run.checkpoints_path / ".step-00000002.abc.incomplete"
+    half.mkdir()
+    (half / "model.weights.h5").write_bytes(b"half")
+    assert run.steps() == [1]
+    assert run.restore(model, optimizer) == 1
+
+
+def test_average_is_numpys_mean(run, model, optimizer, rng):
+    states = []
+    for step in (5, 6, 7):
+        randomize(model, optimizer, rng)
+        states.append(model.get_weights())
+        run.save(model, optimizer, step, keep=9)
+    assert run.average(model, 2) == [6, 7]
+    expected = [np.mean([a, b], axis=0) for a, b in zip(*states[1:], strict=True)]
+    for name in ("in memory", "loaded"):
+        for weight, value in zip(model.get_weights(), expected, strict=True):
+            np.testing.assert_allclose(weight, value, rtol=1e-6, atol=1e-7, err_msg=name)
+        randomize(model, optimizer, rng)
+        assert run.load(model, "average") == 7
+    assert run.average(model, 99) == [5, 6, 7]
+
+
+def test_loading_by_name(run, model, optimizer, rng):
+    values = {}
+    for step in (1, 2):
+        randomize(model, optimizer, rng)
+        values[step] = model.get_weights()[0]
+        run.save(model, optimizer, step, keep=9)
+    run.mark_best(1, 9.5)
+    for name, step in (("last", 2), ("best", 1)):
+        assert run.load(model, name) == step
+        np.testing.assert_array_equal(model.get_weights()[0], values[step])
+
+
+def test_missing_checkpoints_are_named(run, model, optimizer):
+    with pytest.raises(InputError, match="has no checkpoints yet"):
+        run.load(model)
+    run.save(model, optimizer, 1, keep=1)
+    with pytest.raises(InputError, match="no best checkpoint"):
+        run.load(model, "best")
+    with pytest.raises(InputError, match="no averaged checkpoint"):
+        run.load(model, "average")
+    with pytest.raises(InputError, match="checkpoint must be last, best or average, got first"):
+        run.load(model, "first")
+
+
+@pytest.mark.parametrize("name", ["model.weights.h5", "optimizer.npz"])
+@pytest.mark.parametrize("damage", ["cut", "gone", "text"])
+def test_damaged_checkpoints_are_named(run, model, optimizer, name, damage):
+    run.save(model, optimizer, 1, keep=1)
+    path = run.checkpoints_path / "step-00000001" / name
+    if damage == "gone":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[:1000] if damage == "cut" else b"text")
+    with pytest.raises(InputError, match=f"{name} cannot be read: ") as caught:
+        run.restore(model, optimizer)
+    assert "\n" not in str(caught.value)
+
+
+def test_another_model_does_not_fit(run, model, optimizer):
+    run.save(model, optimizer, 1, keep=1)
+    other = Transformer(TransformerConfig(**{**SIZES, "inner_dim": 8}))
+    other.build()
+    with pytest.raises(InputError, match="model.weights.h5 cannot be read") as caught:
+        run.load(other)
+    assert "\n" not in str(caught.value)
+
+
+def test_configuration_is_kept(run):
+    run.start(config(seed=7))
+    assert run.config() == config(seed=7)
+    run.start(config(seed=7))
+
+
+def test_resuming_with_another_configuration_names_the_field(run, model, optimizer):
+    run.start(config(seed=7))
+    run.save(model, optimizer, 1, keep=1)
+    message = "run_dir .*run was started with seed 7, not 8: choose another --run_dir or the same"
+    with pytest.raises(InputError, match=message):
+        run.start(config(seed=8))
+    assert run.config().training.seed == 7
+    run.start(config(seed=7, steps=99_999, log_every=1))
+    assert run.config().training.steps == 99_999
+
+
+def test_before_the_first_checkpoint_flags_may_change(run):
+    run.start(config(seed=7))
+    run.start(config(seed=8))
+    assert run.config().training.seed == 8
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (None, "is not a run directory: no config.json"),
+        ("{", "config.json cannot be read: "),
+        ("[]", "config.json cannot be read: "),
+        ('{"preset": "tiny"}', "config.json cannot be read: 'model'"),
+        ('{"preset": 1, "model": {"heads": 3}}', "config.json cannot be read: .*heads"),
+    ],
+)
+def test_unreadable_configurations_are_told(run, content, message):
+    run.path.mkdir()
+    if content is not None:
+        run.config_path.write_text(content)
+    with pytest.raises(InputError, match=message) as caught:
+        run.config()
+    assert "\n" not in str(caught.value)
+
+
+def test_impossible_places_are_told(run, tmp_path):
+    with pytest.raises(InputError, match="there is no run directory .*run"):
+        run.config()
+    run.path.write_text("a file")
+    with pytest.raises(InputError, match="cannot write to run_dir .*run: "):
+        run.start(config())
+    with pytest.raises(InputError, match="cannot write to run_dir .*below: "):
+        RunDirectory(run.path / "below").start(config())
+    (tmp_path / "odd" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(InputError, match="has checkpoints, but no config.json"):
+        RunDirectory(tmp_path / "odd").start(config())
+
+
+def test_history_is_rewound_to_the_checkpoint(run):
+    run.path.mkdir()
+    for step in (1, 2, 3):
+        run.add_history({"step": step, "loss": step / 2})
+    with run.history_path.open("a") as file:
+        file.write('{"step": 1, "lo')  # cut short when the process was killed
+    run.rewind_history(2)
+    lines = run.history_path.read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2]
+
+
+def test_scores_are_appended(run):
+    run.path.mkdir()
+    for bleu in (1.5, 2.5):
+        run.add_score({"bleu": bleu, "split": "täst"})
+    scores = json.loads(run.scores_path.read_text(encoding="utf-8"))
+    assert [score["bleu"] for score in scores] == [1.5, 2.5]
+    assert scores[0]["split"] == "täst"

@@ -1,0 +1,128 @@
+"""What a run is made from: presets, ranges, and what may change when it is resumed."""
+
+import dataclasses
+import json
+
+import pytest
+
+from pipelines.config import (
+    MAY_CHANGE,
+    TRAINING_PRESETS,
+    CorpusConfig,
+    RunConfig,
+    TrainingConfig,
+    default_config,
+)
+from pipelines.errors import InputError
+from tf_relpos.config import PRESETS
+
+# steps, warm-up, beta_2, checkpoints averaged
+PUBLISHED = {
+    "base": (100_000, 4000, 0.98, 1),
+    "big": (300_000, 4000, 0.98, 20),
+    "vaswani_base": (100_000, 4000, 0.98, 5),
+    "vaswani_big": (300_000, 4000, 0.98, 20),
+    "t2t_relative_base": (100_000, 8000, 0.997, 1),
+    "t2t_relative_big": (300_000, 8000, 0.997, 20),
+}
+
+
+@pytest.mark.parametrize("preset, numbers", PUBLISHED.items())
+def test_presets_train_as_published(preset, numbers):
+    training = default_config(preset, demo=False).training
+    assert (
+        training.steps,
+        training.warmup_steps,
+        training.beta_2,
+        training.average_checkpoints,
+    ) == numbers
+    assert (training.beta_1, training.epsilon, training.label_smoothing) == (0.9, 1e-9, 0.1)
+    assert training.tokens_per_replica == 4096
+    if training.average_checkpoints == 20:
+        assert training.checkpoint_minutes == 10.0
+
+
+def test_every_model_preset_can_be_trained():
+    assert set(TRAINING_PRESETS) == set(PRESETS) == {*PUBLISHED, "tiny"}
+    with pytest.raises(InputError, match="preset must be one of tiny, .*, got huge"):
+        default_config("huge", demo=False)
+
+
+@pytest.mark.parametrize(
+    "field, value, rule",
+    [
+        ("steps", 0, "at least 1"),
+        ("tokens_per_replica", 0, "at least 1"),
+        ("tokens_per_step", -1, "at least 0"),
+        ("warmup_steps", 0, "at least 1"),
+        ("learning_rate_scale", 0.0, "above 0"),
+        ("learning_rate_scale", float("nan"), "above 0"),
+        ("beta_1", 1.0, "at least 0 and below 1"),
+        ("beta_2", -0.1, "at least 0 and below 1"),
+        ("epsilon", 0.0, "above 0"),
+        ("label_smoothing", 1.0, "at least 0 and below 1"),
+        ("seed", -1, "at least 0"),
+        ("virtual_cpus", -1, "at least 0"),
+        ("valid_every", -1, "at least 0"),
+        ("checkpoint_every", -1, "at least 0"),
+        ("checkpoint_minutes", -0.5, "at least 0"),
+        ("keep_checkpoints", 0, "at least 1"),
+        ("average_checkpoints", 0, "at least 1"),
+        ("log_every", 0, "at least 1"),
+    ],
+)
+def test_values_out_of_range_are_refused_by_name(field, value, rule):
+    with pytest.raises(InputError, match=f"^{field} must be {rule}.*, got {value}$"):
+        TrainingConfig(**{field: value})
+
+
+def test_it_is_read_back_from_json():
+    config = default_config("t2t_relative_big", demo=True)
+    corpus = CorpusConfig(train_source=["a", "b"], train_target=["c", "d"], num_shapes=3)
+    config = dataclasses.replace(config, corpus=corpus)
+    assert RunConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+
+
+def changed(config, section, **fields):
+    part = dataclasses.replace(getattr(config, section), **fields)
+    return dataclasses.replace(config, **{section: part})
+
+
+@pytest.mark.parametrize(
+    "section, name, value, message",
+    [
+        ("model", "dropout", 0.25, "dropout 0.0, not 0.25"),
+        ("model", "position", "both", "position 'relative', not 'both'"),
+        ("corpus", "max_length", 99, "max_length 256, not 99"),
+        ("training", "seed", 3, "seed 1, not 3"),
+        ("training", "label_smoothing", 0.3, "label_smoothing 0.1, not 0.3"),
+    ],
+)
+def test_a_difference_is_named(section, name, value, message):
+    config = default_config("base", demo=True)
+    assert config.difference(config) is None
+    config = changed(config, "model", dropout=0.0)
+    assert config.difference(changed(config, section, **{name: value})) == message
+
+
+def test_the_end_and_the_reports_may_change():
+    config = default_config("tiny", demo=False)
+    known = {field.name for field in dataclasses.fields(TrainingConfig)}
+    assert known >= MAY_CHANGE
+    values = {name: getattr(config.training, name) + 1 for name in MAY_CHANGE}
+    assert config.difference(changed(config, "training", **values)) is None
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        ({"dataset": "wmt99"}, "dataset must be one of"),
+        ({"source_language": "fr"}, "the demo corpus goes from en to de, got fr to de"),
+        ({"train_source": ["a"]}, "train_source needs train_target"),
+        ({"valid_source": "a"}, "valid_source needs train_source and train_target"),
+        ({"test_target": "a"}, "test_target needs train_source and train_target"),
+    ],
+)
+def test_contradictory_corpora_are_refused(fields, message):
+    with pytest.raises(InputError, match=message):
+        CorpusConfig(**fields).corpus()
