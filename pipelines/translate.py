@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pipelines.command_line import Parser, parse_flags, run
+from pipelines.command_line import Parser, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
 
@@ -44,8 +44,8 @@ class Translating:
 
 def main(arguments: Sequence[str]) -> None:
     parser = Parser(DESCRIPTION, prog="python -m pipelines.translate")
-    parser.add_arguments(Translating, "translating")
-    flags = parse_flags(parser, arguments).translating
+    parser.add_section(Translating, "translating")
+    flags = parser.parse(arguments).translating
 
     from pipelines.checkpoints import RunDirectory
     from pipelines.training import load_translator
