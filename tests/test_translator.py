@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 from layer_checks import run_python
 from runs import pairs
+from tensorflow.core.protobuf import saved_model_pb2
 
 from pipelines.checkpoints import RunDirectory
 from pipelines.errors import InputError
@@ -83,8 +84,8 @@ def test_a_tokenizer_of_another_size_is_refused(trained_run, tmp_path):
     run = RunDirectory(trained_run)
     other = RunDirectory(trained_run)
     other.tokenizer_path = tmp_path / "tokenizer.model"
-    train_tokenizer((" ".join(pair) for pair in pairs(200, 1)), 287, other.tokenizer_path)
-    with pytest.raises(InputError, match="has 287 subwords, but the model 288"):
+    train_tokenizer((" ".join(pair) for pair in pairs(200, 1)), 280, other.tokenizer_path)
+    with pytest.raises(InputError, match="has 280 subwords, but the model 288"):
         load_translator(other)
     other.tokenizer_path = tmp_path / "absent"
     with pytest.raises(InputError, match="cannot read the tokenizer .*absent"):
@@ -92,13 +93,18 @@ def test_a_tokenizer_of_another_size_is_refused(trained_run, tmp_path):
     assert load_translator(run)[1] == 600
 
 
-def test_saved_model_translates_without_keras_and_this_package(translator, exported, tmp_path):
+def test_saved_model_translates_without_keras_and_this_package(translator, exported):
     sentences = [*SENTENCES, "", "😀"]
     output = run_python(
         f"""
-import builtins, json, os, sys
-os.chdir(r"{tmp_path}")
-sys.path[:] = [p for p in sys.path if p not in ("", os.environ["PYTHONPATH"])]
+import json, sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("keras", "tf_keras", "tf_relpos", "pipelines"):
+            raise ImportError(name)
+
+sys.meta_path.insert(0, Refuse())
 import tensorflow as tf, tensorflow_text
 model = tf.saved_model.load(r"{exported}")
 serve = model.signatures["serving_default"]
@@ -110,11 +116,9 @@ assert {{k: v.dtype for k, v in outputs.items()}} == {{
     "translation": tf.string, "score": tf.float32}}, outputs
 answer = serve(text=tf.constant({sentences!r}))
 assert answer["score"].shape == answer["translation"].shape == [{len(sentences)}]
-loaded = {{name.partition(".")[0] for name in sys.modules}}
 print(json.dumps({{
     "texts": [text.decode() for text in answer["translation"].numpy()],
     "scores": answer["score"].numpy().tolist(),
-    "loaded": sorted(loaded & {{"tf_relpos", "pipelines", "keras", "sentencepiece"}}),
 }}))
 """
     )
@@ -122,14 +126,14 @@ print(json.dumps({{
     best = [hypotheses[0] for hypotheses in translator.stream(sentences)]
     assert found["texts"] == [text for text, _ in best]
     np.testing.assert_allclose(found["scores"], [score for _, score in best], rtol=1e-4)
-    assert found["loaded"] == []
 
 
 def test_saved_model_needs_no_compiler(exported):
     """TensorFlow Serving may be built without XLA."""
-    graph = tf.compat.v1.saved_model.loader_impl.parse_saved_model(str(exported)).meta_graphs[0]
-    functions = graph.graph_def.library.function
-    nodes = [*graph.graph_def.node, *(node for f in functions for node in f.node_def)]
+    saved = saved_model_pb2.SavedModel.FromString((exported / "saved_model.pb").read_bytes())
+    graph = saved.meta_graphs[0].graph_def
+    functions = graph.library.function
+    nodes = [*graph.node, *(node for f in functions for node in f.node_def)]
     operations = {node.op for node in nodes}
     assert len(operations) > 30 and "SentencepieceTokenizeOp" in operations
     assert not [name for name in operations if "Xla" in name]
