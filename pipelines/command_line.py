@@ -15,13 +15,15 @@ from pipelines.errors import InputError
 
 
 def _import_tensorflow_quietly() -> None:
-    """TensorFlow writes lines of its own to standard error when it is loaded, whatever its log
-    level, which would bury a one-line error message."""
+    """TensorFlow writes lines of its own to standard error when it is loaded and when it looks for
+    GPUs, whatever its log level, which would bury a one-line error message."""
     standard_error = os.dup(2)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)
-        import tensorflow  # noqa: F401
+        import tensorflow
+
+        tensorflow.config.list_physical_devices()
     finally:
         os.dup2(standard_error, 2)
         os.close(standard_error)

@@ -68,7 +68,10 @@ TRAINING = {
     ),
     "empty text": ({"train_source": "empty", "train_target": "empty"}, "found none in .*empty"),
     "empty lines": ({"train_source": "blank", "train_target": "blank"}, "nothing to learn"),
-    "one side of empty lines": ({"train_target": "blank"}, "no training pairs are left.*300 empty"),
+    "one side of empty lines": (
+        {"train_target": "blank", "vocabulary_size": 270},
+        "no training pairs are left.*300 empty",
+    ),
     "gzip cut short": ({"train_source": "cut.gz"}, "cut.gz is cut short"),
     "directory for a file": ({"train_source": "folder"}, "folder is a directory"),
     "vocabulary too large": (
@@ -98,7 +101,6 @@ TRAINING = {
     "value missing": ({"seed": []}, "seed: expected one argument"),
     "max_length": ({"max_length": 1}, "max_length must be at least 2"),
     "num_shapes": ({"num_shapes": 0}, "num_shapes must be at least 1, got 0"),
-    "max_length too short for all": ({"max_length": 2}, "no training pairs are left.*300 too long"),
     "too few pairs for a batch": ({"tokens_per_replica": 99_999}, "too small for the batch"),
     "prepared text missing": (
         {"prepared": "absent", "train_source": None, "train_target": None},
@@ -140,9 +142,8 @@ def in_place(place, values):
 
 @pytest.mark.parametrize("values, message", TRAINING.values(), ids=TRAINING)
 def test_train(places, tmp_path, monkeypatch, capfd, values, message):
-    arguments = train_flags(
-        places, tmp_path / "run", splits=["train"], **{"steps": 3, **in_place(places, values)}
-    )
+    changed = {"run_dir": tmp_path / "run", "steps": 3, **in_place(places, values)}
+    arguments = train_flags(places, splits=["train"], **changed)
     status = call(train_wmt.main, arguments, monkeypatch)
     assert re.search(message, one_error(status, capfd.readouterr().err))
 

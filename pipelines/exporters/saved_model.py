@@ -1,67 +1,100 @@
 """A SavedModel for TensorFlow Serving: text in, text out, everything in the graph."""
 
-import shutil
-import uuid
 from pathlib import Path
 
 import tensorflow as tf
 
-from pipelines.errors import InputError
+from pipelines.exporters.serving_warmup import write_warmup_requests
+from pipelines.exporters.versions import new_version
 from pipelines.translator import MAX_SOURCE_LENGTH, Translator
 from tf_relpos import beam_search
 
+MAX_BEAM_SIZE = 100  # one request must not take all the memory of a server
+MAX_ALPHA = 10.0  # beyond it, the penalty of long sentences leaves the range of float32
+_WARMUP_SENTENCE = "A sentence of common length, to be translated before the first one that counts."
+
 
 def export_saved_model(
-    translator: Translator, directory: str | Path, *, alpha: float = 0.6
+    translator: Translator, directory: str | Path, *, version: int | None = None
 ) -> Path:
-    """Writes `directory/<version>/`, complete or absent, with the version after the last.
+    """Writes `directory/<version>/`, complete or absent.
 
-    Signature `serving_default`: `text` string `[B]` -> `translation` string `[B]` and `score`
-    float `[B]`, by beam search. It holds operations of TensorFlow and tensorflow_text alone.
+    Signatures, with batches of any size B:
+
+    - `serving_default`: `text` string `[B]` -> `translation` string `[B]`, `score` float `[B]`,
+      with the translator's beam size and length penalty.
+    - `nbest`: `text` and the scalars `beam_size` int32, 1 to `MAX_BEAM_SIZE`, and `alpha` float,
+      0 to `MAX_ALPHA` -> `translations` string `[B, K]`, `scores` float `[B, K]`, best first.
+
+    The graph holds operations of TensorFlow and tensorflow_text alone. Text may be anything: each
+    byte that is not UTF-8 is read as U+FFFD, sources beyond `MAX_SOURCE_LENGTH` subwords are cut.
 
     Args:
         translator: what to export.
         directory: the model's directory, of which TensorFlow Serving serves the last version.
-        alpha: length penalty.
+        version: the number; one more than the largest unless given.
 
     Returns:
         The version's directory.
 
     Raises:
-        InputError: the directory cannot be written.
+        InputError: the version exists, or the directory cannot be written.
     """
-    directory = Path(directory)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        versions = [int(p.name) for p in directory.iterdir() if p.name.isdigit()]
-    except OSError as error:
-        raise InputError(f"cannot write to export_dir {directory}: {error.strerror}") from error
-    final = directory / str(max(versions, default=0) + 1)
-    temporary = directory / f".{final.name}.{uuid.uuid4().hex[:8]}.incomplete"
-    module = _ServedTranslator(translator, alpha)
-    try:
+    module = _ServedTranslator(translator)
+    with new_version(directory, version) as (temporary, final):
         tf.saved_model.save(
-            module, str(temporary), signatures={"serving_default": module.translate}
+            module,
+            str(temporary),
+            signatures={"serving_default": module.translate, "nbest": module.nbest},
         )
-        temporary.rename(final)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        # Not nbest: a server that batches requests cannot take its scalars, and a warm-up request
+        # that fails keeps it from serving the model at all.
+        write_warmup_requests(
+            temporary,
+            final.absolute().parent.name,
+            "serving_default",
+            [{"text": [_WARMUP_SENTENCE]}, {"text": ["", *[_WARMUP_SENTENCE] * 7]}],
+        )
     return final
 
 
 class _ServedTranslator(tf.Module):
-    def __init__(self, translator: Translator, alpha: float):
+    """The functions behind the signatures, over one search that both call."""
+
+    def __init__(self, translator: Translator):
         super().__init__()
         self.tokenizer = translator.tokenizer
-        self.variables_of_model = [v.value for v in translator.model.weights]
-        model, beam_size = translator.model, translator.beam_size
+        self.variables_of_model = [weight.value for weight in translator.model.weights]
+        text = tf.TensorSpec([None], tf.string, name="text")
+        beam_size = tf.TensorSpec([], tf.int32, name="beam_size")
+        alpha = tf.TensorSpec([], tf.float32, name="alpha")
 
-        @tf.function(
-            autograph=False, input_signature=[tf.TensorSpec([None], tf.string, name="text")]
-        )
-        def translate(text):
+        @tf.function(autograph=False, input_signature=[text, beam_size, alpha])
+        def search(text, beam_size, alpha):
             source_ids = self.tokenizer.encode(text)[:, :MAX_SOURCE_LENGTH].to_tensor()
-            ids, scores = beam_search(model, source_ids, beam_size, alpha)
-            return {"translation": self.tokenizer.decode(ids[:, 0]), "score": scores[:, 0]}
+            ids, scores = beam_search(translator.model, source_ids, beam_size, alpha)
+            texts = self.tokenizer.decode(tf.reshape(ids, [-1, tf.shape(ids)[-1]]))
+            return tf.reshape(texts, tf.shape(scores)), scores
+
+        @tf.function(autograph=False, input_signature=[text])
+        def translate(text):
+            texts, scores = search(text, translator.beam_size, translator.alpha)
+            return {"translation": texts[:, 0], "score": scores[:, 0]}
+
+        @tf.function(autograph=False, input_signature=[text, beam_size, alpha])
+        def nbest(text, beam_size, alpha):
+            beam_size = _in_range("beam_size", beam_size, 1, MAX_BEAM_SIZE)
+            alpha = _in_range("alpha", alpha, 0.0, MAX_ALPHA)
+            texts, scores = search(text, beam_size, alpha)
+            return {"translations": texts, "scores": scores}
 
         self.translate = translate
+        self.nbest = nbest
+
+
+def _in_range(name, value, lowest, highest):
+    """The scalar `value`; using it fails in the graph where it is out of range, or NaN."""
+    rule = f"{name} must be from {lowest} to {highest}, got"
+    check = tf.debugging.Assert((value >= lowest) & (value <= highest), [rule, value])
+    with tf.control_dependencies([check]):
+        return tf.identity(value)

@@ -1,0 +1,64 @@
+"""Numbered directories that are complete or absent."""
+
+import pytest
+
+from pipelines.errors import InputError
+from pipelines.exporters.versions import new_version
+
+
+def write(directory, version=None, text="x"):
+    with new_version(directory, version) as (path, final):
+        path.mkdir()
+        (path / "file").write_text(text)
+        assert path.parent == final.parent and not path.name.isdigit()
+        assert not final.exists()
+    assert final.is_dir() and not path.exists()
+    return final.name
+
+
+def test_numbers_go_up_from_the_largest(tmp_path):
+    for name in ("old", "notes.txt", "²", ".9.abc.incomplete"):
+        (tmp_path / name).mkdir()
+    assert [write(tmp_path) for _ in range(2)] == ["1", "2"]
+    assert write(tmp_path, 10) == "10"
+    assert write(tmp_path) == "11"
+    assert write(tmp_path, 5) == "5"
+
+
+def test_a_failure_leaves_nothing_of_a_number(tmp_path):
+    with pytest.raises(KeyboardInterrupt), new_version(tmp_path / "model") as (path, _):
+        path.mkdir()
+        (path / "half").write_text("x")
+        raise KeyboardInterrupt
+    assert list((tmp_path / "model").iterdir()) == []
+
+
+def test_an_existing_version_is_refused_and_stays(tmp_path):
+    write(tmp_path, 3, "first")
+    with pytest.raises(InputError, match="version 3 exists in .*: give another --version.*, 4$"):
+        write(tmp_path, 3, "second")
+    assert (tmp_path / "3" / "file").read_text() == "first"
+    assert [path.name for path in tmp_path.iterdir()] == ["3"]
+
+
+def test_of_two_at_once_one_is_told(tmp_path):
+    told = pytest.raises(InputError, match="cannot write version .*1: ")
+    with told, new_version(tmp_path) as (path, _):
+        path.mkdir()
+        (path / "file").write_text("slow")
+        write(tmp_path, 1, "fast")
+    assert (tmp_path / "1" / "file").read_text() == "fast"
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+def test_places_that_cannot_hold_versions_are_refused(tmp_path):
+    (tmp_path / "file").write_text("x")
+    for path in (tmp_path / "file", tmp_path / "file" / "model"):
+        with pytest.raises(InputError, match="cannot write to the output directory .*file"):
+            write(path)
+    (tmp_path / "demo" / "1").mkdir(parents=True)
+    (tmp_path / "demo" / "1" / "saved_model.pb").write_text("x")
+    with pytest.raises(InputError, match=r"must hold versions, .*demo.1 is one.*give .*demo$"):
+        write(tmp_path / "demo" / "1")
+    with pytest.raises(InputError, match="version must be at least 1, got 0"):
+        write(tmp_path, 0)
