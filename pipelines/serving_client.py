@@ -156,13 +156,13 @@ def with_retries(call: Callable[[], Mapping[str, object]]) -> Mapping[str, objec
         InputError: the last attempt failed as well.
     """
     for attempt in range(_ATTEMPTS):
+        if attempt > 0:
+            time.sleep(_FIRST_PAUSE * 2 ** (attempt - 1))
         try:
             return call()
         except Unavailable as error:
-            if attempt == _ATTEMPTS - 1:
-                raise InputError(str(error)) from error
-            time.sleep(_FIRST_PAUSE * 2**attempt)
-    raise AssertionError
+            failure = error
+    raise InputError(str(failure)) from failure
 
 
 def _output(outputs: Mapping[str, object], name: str) -> list:
