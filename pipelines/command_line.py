@@ -2,7 +2,6 @@
 
 import argparse
 import inspect
-import os
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -12,25 +11,6 @@ import simple_parsing
 from simple_parsing.wrappers import DataclassWrapper
 
 from pipelines.errors import InputError
-
-
-def _import_tensorflow_quietly() -> None:
-    """TensorFlow writes lines of its own to standard error when it is loaded and when it looks for
-    GPUs, whatever its log level, which would bury a one-line error message."""
-    standard_error = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        import tensorflow
-
-        tensorflow.config.list_physical_devices()
-    finally:
-        os.dup2(standard_error, 2)
-        os.close(standard_error)
-        os.close(nowhere)
-
-
-_import_tensorflow_quietly()
 
 
 class _Section(DataclassWrapper):

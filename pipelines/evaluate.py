@@ -44,6 +44,8 @@ def main(arguments: Sequence[str]) -> None:
             f"{flags.source} has {len(sources)} lines, but {flags.reference} has {len(references)}"
         )
 
+    # A wrong flag should not wait for what takes seconds to import.
+    from pipelines import quiet_tensorflow  # noqa: F401
     from pipelines.checkpoints import RunDirectory
     from pipelines.report import score_record
     from pipelines.scoring import bleu

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pipelines import quiet_tensorflow  # noqa: F401  before all that imports Keras
 from pipelines.command_line import Parser, run
 from pipelines.config import CorpusConfig, default_config
 

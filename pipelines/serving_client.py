@@ -7,10 +7,8 @@ from itertools import islice
 from typing import NoReturn, Protocol
 
 from pipelines.errors import InputError
-from pipelines.translator import Translation
+from pipelines.translation import BATCH_SIZE, SENTENCES_AT_A_TIME, Translation
 
-BATCH_SIZE = 32  # sentences a request
-_SENTENCES_AT_A_TIME = 1024  # sorted by length before they are put into requests
 _ATTEMPTS = 3  # of each request, while the server cannot be reached
 _FIRST_PAUSE = 0.5  # seconds before the second attempt; each pause is twice the last one
 
@@ -59,6 +57,7 @@ def open_remote(
     if timeout <= 0:
         raise InputError(f"timeout must be above 0 seconds, got {timeout}")
     if match := _GRPC.fullmatch(url.rstrip("/")):
+        from pipelines import quiet_tensorflow  # noqa: F401
         from pipelines.serving_grpc import GrpcServer
 
         version = match["version"] and int(match["version"])
@@ -113,7 +112,7 @@ class RemoteTranslator:
         return [hypotheses[0].text for hypotheses in self.stream(sentences)]
 
     def stream(
-        self, sentences: Iterable[str], sentences_at_a_time: int = _SENTENCES_AT_A_TIME
+        self, sentences: Iterable[str], sentences_at_a_time: int = SENTENCES_AT_A_TIME
     ) -> Iterator[list[Translation]]:
         """The `nbest` best translations of each sentence, in their order, as they are ready.
 

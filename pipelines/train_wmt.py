@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines import quiet_tensorflow  # noqa: F401  before all that imports Keras
 from pipelines.command_line import Parser, early_flags, run
 from pipelines.config import CorpusConfig, RunConfig, TrainingConfig, default_config
 from tf_relpos import TransformerConfig
@@ -33,7 +34,7 @@ class Paths:
 
 def main(arguments: Sequence[str]) -> int:
     config, paths = parse(arguments)
-    # TensorFlow takes seconds to import, which a wrong flag should not wait for.
+    # A wrong flag should not wait for what takes seconds to import.
     from pipelines import devices
     from pipelines.checkpoints import RunDirectory
     from pipelines.report import finish

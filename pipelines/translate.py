@@ -1,17 +1,24 @@
-"""Translates standard input: python -m pipelines.translate --model DIR < source > target"""
+"""Translates standard input: python -m pipelines.translate --model X < source > target"""
 
+import queue
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from pipelines.command_line import Parser, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
+from pipelines.open_translator import open_translator
 
-DESCRIPTION = """Translate standard input to standard output, a sentence a line, in order. Lines go
-out as soon as they are translated."""
+DESCRIPTION = """Translate standard input to standard output, a sentence a line, in order. Lines are
+translated together as far as they are there already, and go out as soon as they are translated."""
+
+# Seconds to wait for another line to translate along: too short to notice, long enough for a
+# program that writes line after line.
+_PAUSE = 0.01
 
 
 @dataclass(frozen=True)
@@ -19,26 +26,30 @@ class Translating:
     """How to translate."""
 
     model: str
-    """the directory of a training run"""
-    checkpoint: Literal["last", "best", "average"] = "last"
-    """which weights of the run"""
+    """a run directory, a SavedModel directory, a .tflite file, a CTranslate2 directory, or the URL
+    of a model in TensorFlow Serving, such as http://localhost:8501/v1/models/demo"""
     nbest: int = 1
     """print this many hypotheses of each sentence: its number, the score and the text, by tabs"""
-    beam_size: int = 4
-    """hypotheses kept; 1 is greedy search"""
-    alpha: float = 0.6
-    """length penalty"""
+    beam_size: int | None = None
+    """hypotheses kept; 1 is greedy search; 4 unless given, or what a model was exported with"""
+    alpha: float | None = None
+    """length penalty; 0.6 unless given, or what a model was exported with"""
+    checkpoint: Literal["last", "best", "average"] | None = None
+    """which weights of a run directory; last unless given"""
     batch: int = 128
-    """sentences read before they are translated; 1 to answer each line at once"""
+    """at most this many sentences are translated together"""
+    verbose: bool = False
+    """tell the throughput on standard error"""
 
     def __post_init__(self):
         for name in ("nbest", "beam_size", "batch"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.nbest > self.beam_size:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, got {value}")
+        beam_size = 4 if self.beam_size is None else self.beam_size
+        if self.nbest > beam_size:
             raise InputError(
-                f"nbest must be at most beam_size, got nbest {self.nbest} and "
-                f"beam_size {self.beam_size}"
+                f"nbest must be at most beam_size, got nbest {self.nbest} and beam_size {beam_size}"
             )
 
 
@@ -46,27 +57,71 @@ def main(arguments: Sequence[str]) -> None:
     parser = Parser(DESCRIPTION, prog="python -m pipelines.translate")
     parser.add_section(Translating, "translating")
     flags = parser.parse(arguments).translating
-
-    from pipelines.checkpoints import RunDirectory
-    from pipelines.training import load_translator
-
-    translator, step = load_translator(
-        RunDirectory(flags.model), flags.checkpoint, beam_size=flags.beam_size, alpha=flags.alpha
+    translator = open_translator(
+        flags.model,
+        nbest=flags.nbest,
+        beam_size=flags.beam_size,
+        alpha=flags.alpha,
+        checkpoint=flags.checkpoint,
     )
-    print(f"{flags.model}, step {step:,}", file=sys.stderr, flush=True)
-    started = time.monotonic()
-    count = 0
-    batch = 1 if sys.stdin.isatty() else flags.batch
-    for hypotheses in translator.stream(read_lines("/dev/stdin"), batch):
-        if flags.nbest == 1:
-            print(hypotheses[0].text)
+    sys.stdout.reconfigure(encoding="utf-8")  # like the input, whatever the locale
+    count, began = 0, time.monotonic()
+    for group in groups_as_they_come(read_lines("/dev/stdin"), flags.batch):
+        for hypotheses in translator.stream(group, len(group)):
+            _print(count, hypotheses, flags)
+            count += 1
+    if flags.verbose:
+        seconds = time.monotonic() - began
+        rate = f"{count:,} sentences in {seconds:.1f} s, {count / seconds:.1f} a second"
+        print(f"{flags.model}: {rate}", file=sys.stderr)
+
+
+def groups_as_they_come(lines: Iterable[str], at_most: int) -> Iterator[list[str]]:
+    """Groups of the lines that are there: a full group, or what came before a pause.
+
+    A thread reads ahead, by `at_most` lines. An exception of `lines` is raised after the group of
+    the lines before it.
+    """
+    arrivals: queue.Queue[str | Exception | None] = queue.Queue(at_most)
+
+    def read():
+        try:
+            for line in lines:
+                arrivals.put(line)
+        except Exception as error:
+            arrivals.put(error)
         else:
-            for hypothesis in hypotheses[: flags.nbest]:
-                print(f"{count}\t{hypothesis.score:.4f}\t{hypothesis.text}")
-        sys.stdout.flush()
-        count += 1
-    seconds = time.monotonic() - started
-    print(f"{count:,} sentences in {seconds:.1f} s", file=sys.stderr)
+            arrivals.put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    arrival: str | Exception | None = ""
+    while isinstance(arrival, str):
+        group = []
+        arrival = arrivals.get()
+        while isinstance(arrival, str):
+            group.append(arrival)
+            if len(group) == at_most:
+                break
+            try:
+                arrival = arrivals.get(timeout=_PAUSE)
+            except queue.Empty:
+                break
+        if group:
+            yield group
+    if arrival is not None:
+        raise arrival
+
+
+def _print(number: int, hypotheses: list, flags: Translating) -> None:
+    if len(hypotheses) < flags.nbest:
+        raise InputError(
+            f"nbest must be at most the {len(hypotheses)} hypotheses that {flags.model} gives, "
+            f"got {flags.nbest}"
+        )
+    for text, score in hypotheses[: flags.nbest]:
+        line = text.replace("\n", " ")  # a line for each sentence, whatever the model says
+        print(line if flags.nbest == 1 else f"{number}\t{score:.4f}\t{line}")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -2,21 +2,17 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple
 
 import tensorflow as tf
 
 from pipelines.tokenizer import Tokenizer
+from pipelines.translation import (
+    BATCH_SIZE,
+    MAX_SOURCE_LENGTH,
+    SENTENCES_AT_A_TIME,
+    Translation,
+)
 from tf_relpos import Transformer, beam_search
-
-MAX_SOURCE_LENGTH = 256  # subwords of a source that are read, its end mark included
-BATCH_SIZE = 32
-_SENTENCES_AT_A_TIME = 1024  # sorted by length before they are put into batches
-
-
-class Translation(NamedTuple):
-    text: str
-    score: float  # log-probability over the length penalty, in nats
 
 
 class Translator:
@@ -53,7 +49,7 @@ class Translator:
         return [hypotheses[0].text for hypotheses in self.stream(sentences)]
 
     def stream(
-        self, sentences: Iterable[str], sentences_at_a_time: int = _SENTENCES_AT_A_TIME
+        self, sentences: Iterable[str], sentences_at_a_time: int = SENTENCES_AT_A_TIME
     ) -> Iterator[list[Translation]]:
         """The K best translations of each sentence, in their order, as they are ready."""
         sentences = iter(sentences)

@@ -9,6 +9,16 @@ import numpy as np
 import pytest
 
 
+def pytest_addoption(parser):
+    """For `test_parity`, which trains the demo model unless it is given another one."""
+    for name, what in (
+        ("--run_dir", "a run directory"),
+        ("--source", "sentences, one a line"),
+        ("--reference", "their translations"),
+    ):
+        parser.addoption(name, help=f"test_parity: {what}")
+
+
 def pytest_configure(config):
     config.addinivalue_line("markers", "tensorflow_only: needs the TensorFlow backend of Keras")
 

@@ -15,7 +15,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 from pipelines.errors import InputError
 from pipelines.exporters.saved_model import MAX_ALPHA, MAX_BEAM_SIZE, export_saved_model
 from pipelines.exporters.serving_warmup import WARMUP_FILE
-from pipelines.translator import MAX_SOURCE_LENGTH, Translator
+from pipelines.translation import MAX_SOURCE_LENGTH
+from pipelines.translator import Translator
 
 pytestmark = pytest.mark.tensorflow_only
 

@@ -13,7 +13,7 @@ from serving_servers import GrpcModel, Model, Refusal, RestModel, grpc_server, r
 from pipelines import serving_client
 from pipelines.errors import InputError
 from pipelines.serving_client import Unavailable, open_remote, with_retries
-from pipelines.translator import Translation
+from pipelines.translation import Translation
 
 pytestmark = pytest.mark.tensorflow_only
 NAME = serving_model.NAME

@@ -42,6 +42,8 @@ def main(arguments: Sequence[str]) -> None:
     parser = Parser(__doc__, prog="python -m pipelines.benchmark.attention")
     parser.add_section(Benchmark, "benchmark")
     flags = parser.parse(arguments).benchmark
+    from pipelines import quiet_tensorflow  # noqa: F401
+
     records = []
     for xla in (False, True):
         for batch, length in SHAPES:

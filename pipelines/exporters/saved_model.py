@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from pipelines.exporters.serving_warmup import write_warmup_requests
 from pipelines.exporters.versions import new_version
-from pipelines.translator import MAX_SOURCE_LENGTH, Translator
+from pipelines.translation import MAX_SOURCE_LENGTH
+from pipelines.translator import Translator
 from tf_relpos import beam_search
 
 MAX_BEAM_SIZE = 100  # one request must not take all the memory of a server

@@ -1,0 +1,147 @@
+"""Size, speed and BLEU of a model in every form: python -m pipelines.benchmark.forms --run_dir DIR
+
+Each form is exported and then used as people use it, by `pipelines.translate` in a process of its
+own. The forms take turns, and the figures are medians over the turns, so that a machine that slows
+down or is shared slows all of them.
+"""
+
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+from pipelines import export
+from pipelines.command_line import Parser, run
+from pipelines.corpora.text_files import read_lines
+from pipelines.errors import InputError
+from pipelines.scoring import bleu
+
+FORMS = {
+    "SavedModel": ("saved_model", "none"),
+    "TFLite float32": ("tflite", "none"),
+    "TFLite float16": ("tflite", "float16"),
+    "TFLite int8": ("tflite", "int8"),
+    "CTranslate2 float32": ("ctranslate2", "none"),
+    "CTranslate2 float16": ("ctranslate2", "float16"),
+    "CTranslate2 int8": ("ctranslate2", "int8"),
+}
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What to measure."""
+
+    run_dir: str
+    """the directory of a training run"""
+    source: str
+    """text to translate, a sentence a line"""
+    reference: str
+    """its translation"""
+    sentences: int = 500
+    """of the text; a tenth of them one by one"""
+    turns: int = 3
+    """times that each form is measured"""
+    output: str | None = None
+    """a JSON file to write"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = Parser(__doc__, prog="python -m pipelines.benchmark.forms")
+    parser.add_section(Benchmark, "benchmark")
+    flags = parser.parse(arguments).benchmark
+    sources, references = (
+        list(read_lines(path))[: flags.sentences] for path in (flags.source, flags.reference)
+    )
+    if len(sources) < 10:
+        raise InputError(f"source must have at least 10 sentences, but {flags.source} has fewer")
+    with tempfile.TemporaryDirectory() as directory:
+        models = {"run directory": Path(flags.run_dir), **_export(flags.run_dir, Path(directory))}
+        measured: dict[str, list] = {name: [] for name in models}
+        for turn in range(flags.turns):
+            for name, path in models.items():
+                measured[name].append(_measure(path, sources))
+                print(f"turn {turn + 1} of {flags.turns}: {name}", file=sys.stderr, flush=True)
+        sizes = {name: _megabytes(path) for name, path in models.items()}
+    keras = measured["run directory"][0]["translations"]
+    records = [
+        {
+            "form": name,
+            "megabytes": sizes[name] if name != "run directory" else None,
+            **{
+                key: statistics.median(turn[key] for turn in turns)
+                for key in ("start_up_s", "per_s_at_1", "per_s_at_32")
+            },
+            "bleu": bleu(turns[0]["translations"], references).score,
+            "same": sum(a == b for a, b in zip(turns[0]["translations"], keras, strict=True)),
+        }
+        for name, turns in measured.items()
+    ]
+    _print_table(records, len(sources))
+    if flags.output:
+        settings = {"sentences": len(sources), "turns": flags.turns}
+        device = f"CPU, {os.cpu_count()} cores, {platform.machine()}"
+        record = {"date": str(date.today()), "device": device, **settings, "forms": records}
+        Path(flags.output).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def _export(run_dir: str, directory: Path) -> dict[str, Path]:
+    paths = {name: directory / name.replace(" ", "_") for name in FORMS}
+    for name, (form, quantization) in FORMS.items():
+        flags = ["--run_dir", run_dir, "--format", form, "--quantization", quantization]
+        export.main([*flags, "--output", str(paths[name])])
+    return paths
+
+
+def _measure(model: Path, sources: Sequence[str]) -> dict:
+    """Start-up is from the command to the end of its only sentence; the rates are beyond it."""
+    few = sources[: len(sources) // 10]
+    start_up = _translate(model, sources[:1], batch=1)[0]
+    one_by_one = _translate(model, few, batch=1)[0]
+    together, translations = _translate(model, sources, batch=32)
+    return {
+        "start_up_s": start_up,
+        "per_s_at_1": (len(few) - 1) / max(one_by_one - start_up, 1e-3),
+        "per_s_at_32": (len(sources) - 1) / max(together - start_up, 1e-3),
+        "translations": translations,
+    }
+
+
+def _translate(model: Path, sources: Sequence[str], batch: int) -> tuple[float, list[str]]:
+    """Seconds of the command, and its translations."""
+    command = [sys.executable, "-m", "pipelines.translate", "--model", model, "--batch", batch]
+    text = "".join(f"{source}\n" for source in sources)
+    began = time.perf_counter()
+    result = subprocess.run(
+        list(map(str, command)), input=text, capture_output=True, encoding="utf-8", check=False
+    )
+    seconds = time.perf_counter() - began
+    if result.returncode:
+        raise InputError(f"pipelines.translate failed: {result.stderr.strip()}")
+    return seconds, result.stdout.split("\n")[:-1]
+
+
+def _megabytes(path: Path) -> float:
+    files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
+    return sum(file.stat().st_size for file in files) / 1e6
+
+
+def _print_table(records: Sequence[dict], sentences: int) -> None:
+    print("| form | MB on disk | start-up, s | sentences/s, one by one | by 32 | BLEU | alike |")
+    print("|---|---|---|---|---|---|---|")
+    for r in records:
+        size = "" if r["megabytes"] is None else f"{r['megabytes']:.1f}"
+        speed = f"{r['start_up_s']:.1f} | {r['per_s_at_1']:.1f} | {r['per_s_at_32']:.1f}"
+        alike = f"{100 * r['same'] / sentences:.1f}%"
+        print(f"| {r['form']} | {size} | {speed} | {r['bleu']:.2f} | {alike} |")
+
+
+if __name__ == "__main__":
+    run(main)

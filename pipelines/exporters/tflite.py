@@ -1,0 +1,195 @@
+"""A TFLite file for apps: encoder, cached decoder and beam search in one graph.
+
+Axes: S source positions, L target positions.
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+from tensorflow.lite.python import schema_py_generated as schema
+from tensorflow.lite.tools import flatbuffer_utils
+
+from pipelines.errors import InputError
+from pipelines.tflite_translator import METADATA_FORMAT, METADATA_NAME
+from pipelines.tokenizer import Tokenizer
+from tf_relpos import Transformer, beam_search
+from tf_relpos.search import EXTRA_LENGTH
+
+QUANTIZATIONS = ("none", "float16", "int8")
+
+
+def export_tflite(
+    model: Transformer,
+    tokenizer_path: str | os.PathLike,
+    output: str | os.PathLike,
+    *,
+    quantization: str = "none",
+    beam_size: int = 4,
+    alpha: float = 0.6,
+    max_source_length: int = 128,
+    max_target_length: int = 178,
+    source_language: str | None = None,
+    target_language: str | None = None,
+) -> Path:
+    """Writes a `.tflite` file and its tokenizer, complete or not at all.
+
+    Signature `serving_default`: `source_ids` int32 `[1, S]`, subwords with the end id, then padding
+    -> `target_ids` int32 `[1, L]`, the same, and `score` float32 `[1]`: the best hypothesis of
+    `beam_search`. It needs TFLite's built-in operations alone, and time by the length of the
+    sentence, not by S and L.
+
+    The settings are in the file, as JSON in the metadata entry `tf_relpos`, which
+    `pipelines.tflite_translator.read_metadata` reads. The SentencePiece model lies beside it:
+    `x.tokenizer.model` for `x.tflite`.
+
+    Args:
+        model: built, in float32.
+        tokenizer_path: its SentencePiece model.
+        output: the file, if it ends in `.tflite`; otherwise a directory for `model.tflite`.
+        quantization: of the weights: "none", "float16", or "int8", with which products of matrices
+            are computed in integers, too (dynamic range).
+        beam_size: hypotheses kept; 1 is greedy search.
+        alpha: length penalty.
+        max_source_length: S >= 2.
+        max_target_length: L. A sentence takes up to its own length + 50 of them.
+        source_language, target_language: for the metadata.
+
+    Returns:
+        The file.
+
+    Raises:
+        InputError: an argument is out of range, the output exists or cannot be written, or the
+            tokenizer does not belong to the model.
+    """
+    _check_arguments(
+        quantization=quantization,
+        beam_size=beam_size,
+        max_source_length=max_source_length,
+        max_target_length=max_target_length,
+    )
+    output = Path(output)
+    output = output if output.suffix == ".tflite" else output / "model.tflite"
+    if os.path.lexists(output):
+        raise InputError(f"output {output} exists already: choose another --output")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write to output {output}: {error.strerror}") from error
+    tokenizer, vocabulary = _tokenizer(tokenizer_path, model)
+    tokenizer_output = output.with_suffix(".tokenizer.model")
+    search = _search_function(model, beam_size, alpha, max_source_length, max_target_length)
+    metadata = {
+        "format": METADATA_FORMAT,
+        "max_source_length": max_source_length,
+        "max_target_length": max_target_length,
+        "beam_size": beam_size,
+        "alpha": alpha,
+        "quantization": quantization,
+        "source_language": source_language,
+        "target_language": target_language,
+        "vocabulary_size": vocabulary,
+        "pad_id": model.config.pad_id,
+        "unknown_id": model.config.unknown_id,
+        "start_id": model.config.start_id,
+        "end_id": model.config.end_id,
+        "tokenizer": tokenizer_output.name,
+        "tokenizer_sha256": hashlib.sha256(tokenizer).hexdigest(),
+    }
+    converted = _with_metadata(_convert(search, quantization), json.dumps(metadata))
+    # The model last: where it stands, all is there.
+    with _new_file(tokenizer_output) as file:
+        file.write_bytes(tokenizer)
+    with _new_file(output) as file:
+        file.write_bytes(converted)
+    return output
+
+
+def _check_arguments(quantization: str, **numbers: int) -> None:
+    if quantization not in QUANTIZATIONS:
+        raise InputError(
+            f"quantization must be one of {', '.join(QUANTIZATIONS)}, got {quantization}"
+        )
+    for name, value in numbers.items():
+        least = 2 if name == "max_source_length" else 1  # a subword and the end id
+        if value < least:
+            raise InputError(f"{name} must be at least {least}, got {value}")
+
+
+def _tokenizer(path: str | os.PathLike, model: Transformer) -> tuple[bytes, int]:
+    size = Tokenizer(path).vocabulary_size
+    if size != model.config.vocabulary_size:
+        raise InputError(
+            f"{path} has {size} subwords, but the model {model.config.vocabulary_size}"
+        )
+    return Path(path).read_bytes(), size
+
+
+def _search_function(
+    model: Transformer, beam_size: int, alpha: float, source_length: int, target_length: int
+) -> tf.types.experimental.ConcreteFunction:
+    """The signature as a graph with constants for variables.
+
+    TFLite cannot initialize variables that a loop reads.
+    """
+    weights = [(weight, weight.numpy()) for weight in model.weights]
+
+    @tf.function(
+        autograph=False,
+        input_signature=[tf.TensorSpec([1, source_length], tf.int32, name="source_ids")],
+    )
+    def search(source_ids):
+        # Padding is cut off, so that a short sentence has short matrices and caches. With lengths
+        # that are known, the converter would store the relations of S^2 pairs as constants, too.
+        length = tf.reduce_sum(tf.cast(source_ids != model.config.pad_id, tf.int32))
+        length = tf.maximum(length, 1)  # a source without a token is no reason to fail
+        limit = tf.minimum(length + EXTRA_LENGTH, target_length)
+        constants = [(weight, tf.constant(value)) for weight, value in weights]
+        with keras.StatelessScope(state_mapping=constants):
+            ids, scores = beam_search(
+                model, source_ids[:, :length], beam_size, alpha, max_length=limit
+            )
+        best = tf.pad(ids[:, 0], [[0, 0], [0, target_length - limit]])
+        return {"target_ids": tf.reshape(best, [1, target_length]), "score": scores[:, 0]}
+
+    return search.get_concrete_function()
+
+
+def _convert(search: tf.types.experimental.ConcreteFunction, quantization: str) -> bytes:
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([search], tf.Module())
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    if quantization != "none":
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    if quantization == "float16":
+        converter.target_spec.supported_types = [tf.float16]
+    return converter.convert()
+
+
+def _with_metadata(converted: bytes, text: str) -> bytes:
+    """The model with an entry of our own among its metadata."""
+    model = flatbuffer_utils.read_model_from_bytearray(bytearray(converted))
+    buffer, entry = schema.BufferT(), schema.MetadataT()
+    buffer.data = list(text.encode())
+    entry.name, entry.buffer = METADATA_NAME, len(model.buffers)
+    model.buffers.append(buffer)
+    model.metadata = [*(model.metadata or []), entry]
+    return flatbuffer_utils.convert_object_to_bytearray(model)
+
+
+@contextlib.contextmanager
+def _new_file(path: Path) -> Iterator[Path]:
+    """A temporary file that takes its name when the block ends without an error."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.incomplete")
+    try:
+        yield temporary
+        temporary.replace(path)
+    except OSError as error:
+        raise InputError(f"cannot write to output {path}: {error.strerror}") from error
+    finally:
+        temporary.unlink(missing_ok=True)

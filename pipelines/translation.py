@@ -1,0 +1,26 @@
+"""What every translator gives, and the limits that all keep. Without TensorFlow: forms made to
+start fast use it."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+MAX_SOURCE_LENGTH = 256  # subwords of a source that are read, its end mark included
+BATCH_SIZE = 32
+SENTENCES_AT_A_TIME = 1024  # sorted by length before they are put into batches
+
+
+class Translation(NamedTuple):
+    text: str
+    score: float  # log-probability over the length penalty, in nats
+
+
+class TextTranslator(Protocol):
+    """What a model becomes, whatever its form."""
+
+    def translate(self, sentences: Sequence[str]) -> list[str]:
+        """The best translation of each sentence, in their order."""
+
+    def stream(
+        self, sentences: Iterable[str], sentences_at_a_time: int = SENTENCES_AT_A_TIME
+    ) -> Iterator[list[Translation]]:
+        """The translations of each sentence, best first, in their order, as they are ready."""
