@@ -107,4 +107,10 @@ def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
     except BrokenPipeError:
         sys.stderr.close()  # the reader has had enough: nothing to tell
         sys.exit(0)
+    except OSError as error:  # a full disk, a missing permission
+        print(
+            f"error: {error.filename or 'input or output'}: {error.strerror or error}",
+            file=sys.stderr,
+        )
+        sys.exit(2)
     sys.exit(status)

@@ -1,18 +1,20 @@
 """Writes the tokenized corpus: appends while streaming, sorts by bucket at the end. NumPy only.
 
 Memory does not grow with the corpus: ids and offsets go straight to disk, and the sorting is a
-counting sort over memory-mapped offsets, a chunk at a time.
+counting sort over memory-mapped offsets, a chunk at a time. Nothing is written through a memory
+map, where a full disk would be a signal (SIGBUS) and not an error.
 """
 
+import contextlib
 import json
-import os
-import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
+from pipelines.atomic import new_directory
 from pipelines.buckets import Bucket, choose_boundaries
 from pipelines.dataset import FORMAT, METADATA_FILE
 from pipelines.errors import InputError
@@ -21,10 +23,10 @@ _CHUNK = 1 << 17  # pairs sorted at a time
 
 
 class TokenizedCorpusWriter:
-    """Builds a corpus in `<directory>.incomplete-<process>` and renames it when it is complete.
+    """Builds a corpus that appears when it is complete, see `pipelines.atomic`.
 
     Used as a context manager: leaving it completes the corpus, an exception removes what was
-    written. A crash leaves a directory whose name says that it is incomplete.
+    written. A full disk is an `InputError`.
 
     Pairs are dropped, and counted in `dropped`, when a side is `"empty"` (nothing but its end id)
     or `"too long"` (more than `max_length` ids with the end id).
@@ -61,13 +63,7 @@ class TokenizedCorpusWriter:
         self._metadata = {"vocabulary_size": vocabulary_size, **(metadata or {})}
         self._histogram = np.zeros(max_length + 1, dtype=np.int64)
 
-        self._temporary = self.directory.with_name(
-            f"{self.directory.name}.incomplete-{os.getpid()}"
-        )
-        shutil.rmtree(self._temporary, ignore_errors=True)
-        self._temporary.mkdir(parents=True)
-        dtype = np.uint16 if vocabulary_size <= 1 << 16 else np.int32
-        self._sides = [_Side(self._temporary, side, dtype) for side in ("source", "target")]
+        self._dtype = np.uint16 if vocabulary_size <= 1 << 16 else np.int32
 
     @property
     def pairs(self) -> int:
@@ -100,8 +96,8 @@ class TokenizedCorpusWriter:
         self._sides[0].append(source_ids, source_lengths, keep)
         self._sides[1].append(target_ids, target_lengths, keep)
 
-    def close(self) -> None:
-        """Chooses the buckets, sorts the pairs and makes the corpus appear under its name.
+    def _complete(self) -> None:
+        """Chooses the buckets and sorts the pairs.
 
         Raises:
             InputError: no pair is left.
@@ -110,7 +106,7 @@ class TokenizedCorpusWriter:
         if not self.pairs:
             raise InputError(f"no training pairs are left to write (dropped: {dropped})")
         for side in self._sides:
-            side.close()
+            side.complete()
         boundaries = choose_boundaries(
             self._histogram, self._num_shapes, min_tokens=self._min_tokens
         )
@@ -127,7 +123,6 @@ class TokenizedCorpusWriter:
         }
         text = json.dumps(metadata, indent=1, ensure_ascii=False)
         (self._temporary / METADATA_FILE).write_text(text, encoding="utf-8")
-        self._temporary.rename(self.directory)
 
     def _sort(self, boundaries: np.ndarray) -> list[Bucket]:
         """Writes `pairs.npy`, a stable counting sort of the pairs by bucket."""
@@ -135,21 +130,18 @@ class TokenizedCorpusWriter:
         next_place = np.cumsum(counts) - counts
         longest = np.zeros((len(counts), 2), dtype=np.int64)
         tokens = np.zeros((len(counts), 2), dtype=np.int64)
-        pairs = np.lib.format.open_memmap(
-            self._temporary / "pairs.npy", mode="w+", dtype=np.int64, shape=(self.pairs,)
-        )
-        for first, lengths in self._lengths():
-            bucket_of = np.searchsorted(boundaries, lengths.max(axis=1))
-            for bucket in range(len(counts)):
-                members = np.flatnonzero(bucket_of == bucket)
-                if not len(members):
-                    continue
-                place = next_place[bucket]
-                pairs[place : place + len(members)] = first + members
-                next_place[bucket] += len(members)
-                longest[bucket] = np.maximum(longest[bucket], lengths[members].max(axis=0))
-                tokens[bucket] += lengths[members].sum(axis=0)
-        pairs.flush()
+        with (self._temporary / "pairs.npy").open("wb") as file:
+            _write_header(file, np.int64, self.pairs)
+            begin = file.tell()
+            for first, lengths in self._lengths():
+                bucket_of = np.searchsorted(boundaries, lengths.max(axis=1))
+                for bucket in np.unique(bucket_of):
+                    members = np.flatnonzero(bucket_of == bucket)
+                    file.seek(begin + members.itemsize * int(next_place[bucket]))
+                    file.write((first + members).tobytes())
+                    next_place[bucket] += len(members)
+                    longest[bucket] = np.maximum(longest[bucket], lengths[members].max(axis=0))
+                    tokens[bucket] += lengths[members].sum(axis=0)
         rows = zip(longest.tolist(), counts.tolist(), tokens.tolist(), strict=True)
         return [Bucket(*shape, count, *both) for shape, count, both in rows]
 
@@ -164,16 +156,22 @@ class TokenizedCorpusWriter:
             yield first, np.stack([np.diff(side[chunk]) for side in offsets], axis=1)
 
     def __enter__(self) -> "TokenizedCorpusWriter":
+        with contextlib.ExitStack() as stack:
+            self._temporary = stack.enter_context(new_directory(self.directory))
+            self._sides = [
+                _Side(self._temporary, side, self._dtype) for side in ("source", "target")
+            ]
+            for side in self._sides:
+                stack.callback(side.abandon)
+            self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, error_type: type | None, *_) -> None:
-        try:
-            if error_type is None:
-                self.close()
-        finally:
-            for side in self._sides:
-                side.close()
-            shutil.rmtree(self._temporary, ignore_errors=True)
+    def __exit__(self, error_type: type | None, *error) -> bool:
+        if error_type is not None:
+            return self._stack.__exit__(error_type, *error)
+        with self._stack:
+            self._complete()
+        return False
 
 
 class _Side:
@@ -192,9 +190,13 @@ class _Side:
         self._offsets.append(ends)
         self.tokens = int(ends[-1]) if len(ends) else self.tokens
 
-    def close(self) -> None:
-        self._ids.close()
-        self._offsets.close()
+    def complete(self) -> None:
+        self._ids.complete()
+        self._offsets.complete()
+
+    def abandon(self) -> None:
+        self._ids.abandon()
+        self._offsets.abandon()
 
 
 class _GrowingArray:
@@ -205,21 +207,26 @@ class _GrowingArray:
 
     def __init__(self, path: Path, dtype: type):
         self._dtype = np.dtype(dtype)
-        self._file = open(path, "wb")  # noqa: SIM115 (closed by `close`)
+        self._file = open(path, "wb")  # noqa: SIM115 (closed by `complete` or `abandon`)
         self._size = 0
-        self._write_header()
+        _write_header(self._file, self._dtype, self._size)
 
     def append(self, values: np.ndarray) -> None:
         self._file.write(np.ascontiguousarray(values, dtype=self._dtype).tobytes())
         self._size += len(values)
 
-    def close(self) -> None:
-        if not self._file.closed:
-            self._file.seek(0)
-            self._write_header()
+    def complete(self) -> None:
+        self._file.seek(0)
+        _write_header(self._file, self._dtype, self._size)
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Closes the file, if it is open; what a full disk has refused is refused once more."""
+        with contextlib.suppress(OSError):
             self._file.close()
 
-    def _write_header(self) -> None:
-        descr = np.lib.format.dtype_to_descr(self._dtype)
-        header = {"descr": descr, "fortran_order": False, "shape": (self._size,)}
-        np.lib.format.write_array_header_1_0(self._file, header)
+
+def _write_header(file: BinaryIO, dtype: type, size: int) -> None:
+    descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
+    header = {"descr": descr, "fortran_order": False, "shape": (size,)}
+    np.lib.format.write_array_header_1_0(file, header)

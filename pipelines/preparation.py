@@ -9,29 +9,27 @@
 
 import hashlib
 import sys
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import tensorflow as tf
-
+from pipelines.atomic import new_file
 from pipelines.dataset import TokenizedCorpus
 from pipelines.dataset_writer import TokenizedCorpusWriter
 from pipelines.errors import InputError
-from pipelines.tokenizer import KeptErrors, Tokenizer, train_tokenizer
+from pipelines.tokenization import tokenize
+from pipelines.tokenizer import Tokenizer, train_tokenizer
 
 MAX_LENGTH = 256
 NUM_SHAPES = 8
 
+_HELD_OUT = ("valid", "test")
+
 # A bucket holds at least a batch of eight replicas with the usual 4,096 tokens, or rare long pairs
 # would make a bucket that never fills a batch.
 _MIN_TOKENS_PER_BUCKET = 8 * 4096
-_PAIRS_PER_CALL = 1024
-_SECONDS_BETWEEN_REPORTS = 10.0
 
 
 @dataclass(frozen=True)
@@ -95,12 +93,13 @@ def prepare(
             learning one.
 
     Raises:
-        InputError: the directory holds a preparation with other settings, the corpus cannot be
-            read, or nothing is left of it.
+        InputError: the directory holds a preparation with other settings or cannot be written
+            to, the corpus cannot be read, or nothing is left of it.
     """
     directory = Path(directory)
     settings = {
         "corpus": corpus.name,
+        "text_bytes": corpus.text_bytes,
         "source_language": corpus.source_language,
         "target_language": corpus.target_language,
         "vocabulary_size": vocabulary_size,
@@ -108,44 +107,17 @@ def prepare(
         "num_shapes": num_shapes,
         "tokenizer": None if tokenizer is None else _sha256(Path(tokenizer)),
     }
-    if (directory / "train").exists():
-        prepared = open_prepared(directory)
-        _check_same(directory, prepared.settings, settings)
-        return prepared
-    if "train" not in corpus.splits:
-        raise InputError(f"the corpus {corpus.name} has no training pairs")
-
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write to {directory}: {error.strerror}") from error
-    # Held-out text comes first: a fault in it shows before minutes of learning.
-    held_out = [split for split in ("valid", "test") if split in corpus.splits]
-    for split in held_out:
-        _write_text(directory, split, corpus.pairs(split))
-    tokenizer_path = directory / "tokenizer.model"
-    if tokenizer is None:
-        _say(f"learning {vocabulary_size:,} subwords from {corpus.name}")
-        sentences = chain.from_iterable(corpus.pairs("train"))
-        train_tokenizer(sentences, vocabulary_size, tokenizer_path)
-    else:
-        _copy_tokenizer(Path(tokenizer), vocabulary_size, tokenizer_path)
-
-    metadata = {
-        "settings": settings,
-        "held_out": held_out,
-        "tokenizer_sha256": _sha256(tokenizer_path),
-    }
-    with TokenizedCorpusWriter(
-        directory / "train",
-        vocabulary_size=vocabulary_size,
-        max_length=max_length,
-        num_shapes=num_shapes,
-        min_tokens=_MIN_TOKENS_PER_BUCKET,
-        metadata=metadata,
-    ) as writer:
-        _tokenize(corpus.pairs("train"), Tokenizer(tokenizer_path), writer)
-    return open_prepared(directory)
+    if not (directory / "train").exists():
+        if "train" not in corpus.splits:
+            raise InputError(f"the corpus {corpus.name} has no training pairs")
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot write to {directory}: {error.strerror}") from error
+        _make(corpus, directory, settings, tokenizer)
+    prepared = open_prepared(directory)
+    _check_same(directory, prepared.settings, settings)
+    return prepared
 
 
 def open_prepared(directory: str | Path) -> Prepared:
@@ -164,38 +136,38 @@ def open_prepared(directory: str | Path) -> Prepared:
     return prepared
 
 
-def _tokenize(
-    pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer, writer: TokenizedCorpusWriter
+def _make(
+    corpus: Any, directory: Path, settings: dict[str, Any], tokenizer: str | Path | None
 ) -> None:
-    """Writes the ids of all pairs; batches of lines are tokenized in parallel."""
-    batches = KeptErrors(_in_batches(pairs))
+    """Writes everything, `train` last."""
+    vocabulary_size = settings["vocabulary_size"]
+    # Held-out text comes first: a fault in it shows before minutes of learning.
+    held_out = [split for split in _HELD_OUT if split in corpus.splits]
+    for split in held_out:
+        _write_text(directory, split, corpus.pairs(split))
+    tokenizer_path = directory / "tokenizer.model"
+    if tokenizer is None:
+        message = f"learning {vocabulary_size:,} subwords from {corpus.name}"
+        print(message, file=sys.stderr, flush=True)
+        sentences = chain.from_iterable(corpus.pairs("train"))
+        train_tokenizer(sentences, vocabulary_size, tokenizer_path)
+    else:
+        _copy_tokenizer(Path(tokenizer), vocabulary_size, tokenizer_path)
 
-    def ragged(source: tf.Tensor, target: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        source, target = tokenizer.encode(source), tokenizer.encode(target)
-        return source.values, source.row_lengths(), target.values, target.row_lengths()
-
-    lines = tf.TensorSpec([None], tf.string)
-    dataset = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=(lines, lines))
-    dataset = dataset.map(ragged, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    started = reported = time.monotonic()
-    done = 0
-    for batch in dataset.prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
-        writer.append(*batch)
-        done += len(batch[1])
-        now = time.monotonic()
-        if now - reported > _SECONDS_BETWEEN_REPORTS:
-            reported = now
-            _say(f"tokenized {done:,} pairs, {done / (now - started):,.0f} pairs/s")
-    batches.reraise()
-    _say(f"tokenized {done:,} pairs in {time.monotonic() - started:,.0f} s")
-
-
-def _in_batches(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yields UTF-8 lines of both sides, two arrays of objects (NumPy's bytes lose final NULs)."""
-    pairs = iter(pairs)
-    while batch := list(islice(pairs, _PAIRS_PER_CALL)):
-        sides = zip(*batch, strict=True)
-        yield tuple(np.array([line.encode() for line in side], dtype=object) for side in sides)
+    metadata = {
+        "settings": settings,
+        "held_out": held_out,
+        "tokenizer_sha256": _sha256(tokenizer_path),
+    }
+    with TokenizedCorpusWriter(
+        directory / "train",
+        vocabulary_size=vocabulary_size,
+        max_length=settings["max_length"],
+        num_shapes=settings["num_shapes"],
+        min_tokens=_MIN_TOKENS_PER_BUCKET,
+        metadata=metadata,
+    ) as writer:
+        tokenize(corpus.pairs("train"), Tokenizer(tokenizer_path), writer)
 
 
 def _write_text(directory: Path, split: str, pairs: Iterable[tuple[str, str]]) -> None:
@@ -203,19 +175,12 @@ def _write_text(directory: Path, split: str, pairs: Iterable[tuple[str, str]]) -
     pairs = list(pairs)
     for side, path in enumerate(_text_paths(directory, split)):
         lines = (pair[side].replace("\n", " ") + "\n" for pair in pairs)
-        _write(path, (line.encode() for line in lines))
+        with new_file(path) as temporary, temporary.open("wb") as file:
+            file.writelines(line.encode() for line in lines)
 
 
 def _text_paths(directory: Path, split: str) -> tuple[Path, Path]:
     return directory / f"{split}.source", directory / f"{split}.target"
-
-
-def _write(path: Path, parts: Iterable[bytes]) -> None:
-    """Writes a file that is complete or absent."""
-    temporary = path.with_name(path.name + ".incomplete")
-    with temporary.open("wb") as file:
-        file.writelines(parts)
-    temporary.rename(path)
 
 
 def _read(path: Path) -> bytes:
@@ -236,7 +201,8 @@ def _copy_tokenizer(tokenizer: Path, vocabulary_size: int, path: Path) -> None:
             f"vocabulary_size must be that of the tokenizer {tokenizer}, {pieces}, "
             f"got {vocabulary_size}"
         )
-    _write(path, [_read(tokenizer)])
+    with new_file(path) as temporary:
+        temporary.write_bytes(_read(tokenizer))
 
 
 def _check_same(directory: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -246,7 +212,3 @@ def _check_same(directory: Path, found: dict[str, Any], wanted: dict[str, Any]) 
                 f"{directory} was prepared with {name} {found.get(name)!r}, got {value!r}: "
                 "choose another directory or the same settings"
             )
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

@@ -13,6 +13,7 @@ import sentencepiece
 
 from pipelines.errors import InputError
 from pipelines.optional import import_optional
+from pipelines.quiet import silence
 from pipelines.translation import Translation
 
 METADATA_NAME, METADATA_FORMAT = "tf_relpos", 1
@@ -42,8 +43,10 @@ class TFLiteTranslator:
         self._subwords = _subwords(path.with_name(self.metadata["tokenizer"]), self.metadata)
         litert = import_optional("ai_edge_litert.interpreter", "ai-edge-litert")
         try:
-            interpreter = litert.Interpreter(model_content=content, num_threads=threads)
-            self._search = interpreter.get_signature_runner("serving_default")
+            with silence():
+                interpreter = litert.Interpreter(model_content=content, num_threads=threads)
+                interpreter.allocate_tensors()
+                self._search = interpreter.get_signature_runner("serving_default")
         except (RuntimeError, ValueError) as error:
             raise InputError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow_text import SentencepieceTokenizer
 from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer
 
+from pipelines.atomic import new_file
 from pipelines.dataset import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from pipelines.errors import InputError
 
@@ -63,7 +64,7 @@ def train_tokenizer(
     vocabulary_size: int,
     path: str | Path,
     *,
-    sample_size: int = 2_000_000,
+    sample_size: int = 1_000_000,
 ) -> None:
     """Learns subwords and writes the SentencePiece model; the same text gives the same bytes.
 
@@ -101,10 +102,8 @@ def train_tokenizer(
     except (RuntimeError, ValueError) as error:
         stream.reraise()
         raise InputError(_explain(str(error), vocabulary_size)) from error
-    path = Path(path)
-    temporary = path.with_name(path.name + ".incomplete")
-    temporary.write_bytes(model.getvalue())
-    temporary.rename(path)
+    with new_file(path) as temporary:
+        temporary.write_bytes(model.getvalue())
 
 
 def _explain(message: str, vocabulary_size: int) -> str:

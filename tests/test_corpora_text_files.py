@@ -40,6 +40,7 @@ def test_splits_names_and_languages(write):
     assert all_pairs(corpus) == [("a", "A"), ("b", "B")]
     assert all_pairs(corpus) == [("a", "A"), ("b", "B")]  # starts again
     assert all_pairs(corpus, "test") == [("A", "a"), ("B", "b")]
+    assert corpus.text_bytes == 4 * 4
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pipelines.dataset_writer
 from pipelines.dataset import TokenizedCorpus, shift_right
 from pipelines.dataset_writer import TokenizedCorpusWriter
 from pipelines.errors import InputError
+from tests.full_disk import largest_files
 
 
 def random_pairs(count, vocabulary_size=50, longest=23, seed=0):
@@ -163,22 +164,31 @@ def test_an_error_while_writing_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("size", [50, 40_000, 60_000, 80_130])
+def test_a_full_disk_leaves_nothing(tmp_path, size):
+    """While headers, ids, or offsets are written, or their last bytes at the end."""
+    with largest_files(size), pytest.raises(InputError, match="File too large"):
+        write(tmp_path / "train", [([5, 3], [6, 3])] * 10_000, batch=999)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_crash_while_writing_leaves_nothing_that_looks_finished(tmp_path):
     program = f"""
 import os, signal
 from tests.test_dataset import TokenizedCorpusWriter, append, random_pairs
-writer = TokenizedCorpusWriter({str(tmp_path / "train")!r}, vocabulary_size=50, max_length=23,
-                               num_shapes=2)
-append(writer, random_pairs(9))
-os.kill(os.getpid(), signal.SIGKILL)
+with TokenizedCorpusWriter({str(tmp_path / "train")!r}, vocabulary_size=50, max_length=23,
+                           num_shapes=2) as writer:
+    append(writer, random_pairs(9))
+    os.kill(os.getpid(), signal.SIGKILL)
 """
     run = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": "."})
     assert run.returncode == -9
     (left,) = tmp_path.iterdir()
-    assert left.name.startswith("train.incomplete-")
+    assert left.name.endswith(".incomplete")
     with pytest.raises(InputError):
         TokenizedCorpus.open(left)
     assert len(write(tmp_path / "train", random_pairs(9))) == 9
+    assert [path.name for path in tmp_path.iterdir()] == ["train"]
 
 
 def test_nothing_left_to_write_is_refused(tmp_path):

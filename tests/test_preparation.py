@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import pipelines.preparation
+import pipelines.tokenization
 from pipelines.errors import InputError
 from pipelines.preparation import open_prepared, prepare
 from pipelines.tokenizer import Tokenizer
@@ -16,6 +16,7 @@ class WordCorpus:
     """Sentences of numbered words; German ones reverse the English."""
 
     source_language, target_language = "en", "de"
+    text_bytes = None
 
     def __init__(self, sizes, name="words", odd=()):
         self.name = name
@@ -69,12 +70,13 @@ def test_every_pair_is_prepared(corpus, directory, monkeypatch, tmp_path):
     assert prepared.train.metadata["dropped"] == {"empty": 2 + 1, "too long": 1}
     assert prepared.train.metadata["vocabulary_size"] == 288
 
-    monkeypatch.setattr(pipelines.preparation, "_PAIRS_PER_CALL", 17)
-    again = prepare(corpus, tmp_path / "again", **SETTINGS)
-    assert again.train.metadata == prepared.train.metadata
-    for name in ("pairs", "source_ids", "target_offsets"):
-        first, second = (np.load(p.train.directory / f"{name}.npy") for p in (prepared, again))
-        np.testing.assert_array_equal(first, second)
+    for limit, value in (("_PAIRS_PER_CALL", 17), ("_BYTES_PER_CALL", 500)):
+        monkeypatch.setattr(pipelines.tokenization, limit, value)
+        again = prepare(corpus, tmp_path / limit, **SETTINGS)
+        assert again.train.metadata == prepared.train.metadata
+        for name in ("pairs", "source_ids", "target_offsets"):
+            first, second = (np.load(p.train.directory / f"{name}.npy") for p in (prepared, again))
+            np.testing.assert_array_equal(first, second)
 
 
 def test_held_out_text_stays_as_it_is(corpus, directory, tmp_path):
@@ -118,6 +120,13 @@ def test_other_settings_are_refused_by_name(corpus, directory, name, value):
 def test_another_corpus_is_refused(corpus, directory):
     with pytest.raises(InputError, match="prepared with corpus 'words', got 'others'"):
         prepare(WordCorpus(corpus.sizes, name="others"), directory, **SETTINGS)
+
+
+def test_other_text_under_the_same_name_is_refused(corpus, directory):
+    longer = WordCorpus(corpus.sizes)
+    longer.text_bytes = 1234
+    with pytest.raises(InputError, match="prepared with text_bytes None, got 1234"):
+        prepare(longer, directory, **SETTINGS)
 
 
 def test_interrupted_work_is_begun_again(tmp_path):
@@ -175,8 +184,8 @@ def test_unusable_corpora_and_places_are_refused(tmp_path, directory):
 
 
 def test_progress_is_told_on_stderr(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(pipelines.preparation, "_SECONDS_BETWEEN_REPORTS", 0.0)
-    monkeypatch.setattr(pipelines.preparation, "_PAIRS_PER_CALL", 50)
+    monkeypatch.setattr(pipelines.tokenization, "_SECONDS_BETWEEN_REPORTS", 0.0)
+    monkeypatch.setattr(pipelines.tokenization, "_PAIRS_PER_CALL", 50)
     prepare(WordCorpus({"train": 120}), tmp_path / "run", **SETTINGS)
     captured = capsys.readouterr()
     assert captured.out == ""

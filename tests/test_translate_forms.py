@@ -33,6 +33,11 @@ def test_every_form_translates_alike(form):
         assert e[0].text == f[0].text
 
 
+def test_a_file_without_choices_translates_like_the_run():
+    expected = open_translator(forms()["run"]).translate(SOURCES)
+    assert open_translator(forms()["tflite"]).translate(SOURCES) == expected
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_several_hypotheses(form):
     for rows in hypotheses(forms()[form], nbest=3, beam_size=3, alpha=0.6):

@@ -74,6 +74,7 @@ class DemoCorpus:
             if size < 0:
                 raise InputError(f"{split}_pairs must not be negative, got {size}")
         self.splits = tuple(split for split, size in self.sizes.items() if size)
+        self.text_bytes = None
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
         """Yield the (English, German) pairs of a split, in the same order every time."""

@@ -59,6 +59,8 @@ class TextFileCorpus:
         self.source_language = source_language
         self.target_language = target_language
         self.splits = tuple(self._files)
+        paths = (path for files in self._files.values() for pair in files for path in pair)
+        self.text_bytes = sum(os.path.getsize(path) for path in paths)
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
         """Stream the pairs of a split, empty lines included. See the class for errors."""

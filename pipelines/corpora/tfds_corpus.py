@@ -27,6 +27,7 @@ class TfdsCorpus:
     """
 
     splits = tuple(_SPLITS)
+    text_bytes = None
 
     def __init__(
         self,

@@ -4,14 +4,13 @@ Axes: V vocabulary, D model size, N heads, H head size, R labels, P positions.
 """
 
 import os
-import shutil
-import uuid
 from pathlib import Path
 
 import keras
 import numpy as np
 import sentencepiece
 
+from pipelines.atomic import new_directory
 from pipelines.ctranslate2_translator import TOKENIZER_FILE
 from pipelines.errors import InputError
 from pipelines.optional import import_optional
@@ -71,15 +70,8 @@ def export_ctranslate2(
     spec.register_file(str(tokenizer_path), TOKENIZER_FILE)
     spec.validate()
     spec.optimize(None if quantization == "none" else quantization)
-    temporary = directory.with_name(f".{directory.name}.{uuid.uuid4().hex[:8]}.incomplete")
-    try:
-        temporary.mkdir(parents=True)
+    with new_directory(directory) as temporary:
         spec.save(str(temporary))
-        temporary.rename(directory)
-    except OSError as error:
-        raise InputError(f"cannot write to output {directory}: {error.strerror}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return directory
 
 

@@ -3,19 +3,18 @@
 Axes: S source positions, L target positions.
 """
 
-import contextlib
 import hashlib
 import json
 import os
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import keras
+import numpy as np
 import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
+from pipelines.atomic import new_file
 from pipelines.errors import InputError
 from pipelines.tflite_translator import METADATA_FORMAT, METADATA_NAME
 from pipelines.tokenizer import Tokenizer
@@ -78,13 +77,10 @@ def export_tflite(
     output = output if output.suffix == ".tflite" else output / "model.tflite"
     if os.path.lexists(output):
         raise InputError(f"output {output} exists already: choose another --output")
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot write to output {output}: {error.strerror}") from error
     tokenizer, vocabulary = _tokenizer(tokenizer_path, model)
     tokenizer_output = output.with_suffix(".tokenizer.model")
-    search = _search_function(model, beam_size, alpha, max_source_length, max_target_length)
+    lengths = max_source_length, max_target_length
+    search = _search_function(model, beam_size, alpha, *lengths, in_integers=quantization == "int8")
     metadata = {
         "format": METADATA_FORMAT,
         "max_source_length": max_source_length,
@@ -102,11 +98,11 @@ def export_tflite(
         "tokenizer": tokenizer_output.name,
         "tokenizer_sha256": hashlib.sha256(tokenizer).hexdigest(),
     }
-    converted = _with_metadata(_convert(search, quantization), json.dumps(metadata))
+    converted = _completed(_convert(search, quantization), json.dumps(metadata))
     # The model last: where it stands, all is there.
-    with _new_file(tokenizer_output) as file:
+    with new_file(tokenizer_output) as file:
         file.write_bytes(tokenizer)
-    with _new_file(output) as file:
+    with new_file(output) as file:
         file.write_bytes(converted)
     return output
 
@@ -132,13 +128,22 @@ def _tokenizer(path: str | os.PathLike, model: Transformer) -> tuple[bytes, int]
 
 
 def _search_function(
-    model: Transformer, beam_size: int, alpha: float, source_length: int, target_length: int
+    model: Transformer,
+    beam_size: int,
+    alpha: float,
+    source_length: int,
+    target_length: int,
+    in_integers: bool,
 ) -> tf.types.experimental.ConcreteFunction:
     """The signature as a graph with constants for variables.
 
     TFLite cannot initialize variables that a loop reads.
     """
     weights = [(weight, weight.numpy()) for weight in model.weights]
+    if in_integers:
+        model = _copy(model)
+        weights = [(w, value) for w, (_, value) in zip(model.weights, weights, strict=True)]
+        model.embedding = _EmbeddingInIntegers(model.embedding)
 
     @tf.function(
         autograph=False,
@@ -161,6 +166,33 @@ def _search_function(
     return search.get_concrete_function()
 
 
+def _copy(model: Transformer) -> Transformer:
+    copy = Transformer(model.config)
+    copy.build()
+    copy.set_weights(model.get_weights())
+    return copy
+
+
+class _EmbeddingInIntegers:
+    """In the place of an embedding: looks up rows of 8 bits, with a scale for each.
+
+    They are those that the converter makes of the same table as weights of the softmax. It would
+    round the table once more, with one scale for all rows, and store that as well.
+    """
+
+    def __init__(self, layer: keras.layers.Embedding):
+        self.embeddings = layer.embeddings  # for the softmax
+        table = layer.embeddings.numpy().astype(np.float64)  # as the converter rounds
+        largest = np.abs(table).max(axis=1, keepdims=True)
+        scales = np.where(largest > 0, largest / 127, 1.0)
+        self._rows = np.rint(table / scales).astype(np.int8)
+        self._scales = scales.astype(np.float32)
+
+    def __call__(self, ids: tf.Tensor) -> tf.Tensor:
+        rows = tf.cast(tf.gather(self._rows, ids), tf.float32)
+        return rows * tf.gather(self._scales, ids)
+
+
 def _convert(search: tf.types.experimental.ConcreteFunction, quantization: str) -> bytes:
     converter = tf.lite.TFLiteConverter.from_concrete_functions([search], tf.Module())
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
@@ -171,9 +203,10 @@ def _convert(search: tf.types.experimental.ConcreteFunction, quantization: str) 
     return converter.convert()
 
 
-def _with_metadata(converted: bytes, text: str) -> bytes:
-    """The model with an entry of our own among its metadata."""
+def _completed(converted: bytes, text: str) -> bytes:
+    """The model with an entry of our own among its metadata, and equal constants stored once."""
     model = flatbuffer_utils.read_model_from_bytearray(bytearray(converted))
+    _share_buffers(model)
     buffer, entry = schema.BufferT(), schema.MetadataT()
     buffer.data = list(text.encode())
     entry.name, entry.buffer = METADATA_NAME, len(model.buffers)
@@ -182,14 +215,13 @@ def _with_metadata(converted: bytes, text: str) -> bytes:
     return flatbuffer_utils.convert_object_to_bytearray(model)
 
 
-@contextlib.contextmanager
-def _new_file(path: Path) -> Iterator[Path]:
-    """A temporary file that takes its name when the block ends without an error."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.incomplete")
-    try:
-        yield temporary
-        temporary.replace(path)
-    except OSError as error:
-        raise InputError(f"cannot write to output {path}: {error.strerror}") from error
-    finally:
-        temporary.unlink(missing_ok=True)
+def _share_buffers(model: schema.ModelT) -> None:
+    first: dict[bytes, int] = {}
+    for subgraph in model.subgraphs:
+        for tensor in subgraph.tensors:
+            data = model.buffers[tensor.buffer].data
+            if data is not None and len(data):
+                shared = first.setdefault(bytes(data), tensor.buffer)
+                if shared != tensor.buffer:
+                    model.buffers[tensor.buffer].data = None
+                    tensor.buffer = shared

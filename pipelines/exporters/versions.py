@@ -1,11 +1,12 @@
 """Numbered directories of one model, complete or absent, as TensorFlow Serving reads them."""
 
 import contextlib
-import shutil
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import tensorflow as tf
+
+from pipelines.atomic import new_directory
 from pipelines.errors import InputError
 
 
@@ -21,22 +22,19 @@ def new_version(directory: str | Path, version: int | None = None) -> Iterator[t
         version: the number, at least 1; one more than the largest unless given.
 
     Yields:
-        the path to write to, which does not exist yet, and the path that it will have.
+        the directory to write to, and the path that it will have.
 
     Raises:
-        InputError: the version exists, or the directory cannot be used.
+        InputError: the version exists, or it cannot be written.
     """
     directory = Path(directory)
     final = directory / str(_number(directory, version))
-    temporary = directory / f".{final.name}.{uuid.uuid4().hex[:8]}.incomplete"
-    try:
-        yield temporary, final
+    with new_directory(final) as temporary:
         try:
-            temporary.rename(final)  # fails if someone else was faster
-        except OSError as error:
-            raise InputError(f"cannot write version {final}: {error.strerror}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+            yield temporary, final
+        except tf.errors.OpError as error:
+            reason = error.message.splitlines()[0].rpartition("}} ")[2]
+            raise InputError(f"cannot write {final}: {reason}") from error
 
 
 def _number(directory: Path, version: int | None) -> int:

@@ -1,0 +1,191 @@
+"""Files and directories that are complete or absent, however the process or the machine stops.
+
+While it is written, `x` is `.x.<random>.incomplete`. Its writer holds a lock on that, which ends
+with the process: what nobody holds is a leftover, and goes when something is written beside it.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import socket
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from pipelines.errors import InputError
+
+_LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}\.incomplete")
+
+
+@contextlib.contextmanager
+def new_directory(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
+    """A directory to write into; it becomes `path` when the block ends without an error.
+
+    Args:
+        path: where it appears.
+        replace: whether it may take the place of a directory.
+
+    Raises:
+        InputError: there is something in `path` already, the disk is full, or it cannot be written
+            for another reason.
+    """
+    path = Path(path)
+    with _new(path, Path.mkdir) as temporary:
+        yield temporary
+        _flush(temporary)
+        if replace and path.exists():
+            remove_directory(path)
+
+
+@contextlib.contextmanager
+def new_file(path: str | Path) -> Iterator[Path]:
+    """An empty file to write; it takes the place of `path` when the block ends without an error.
+
+    Raises:
+        InputError: the disk is full, or it cannot be written for another reason.
+    """
+    with _new(Path(path), Path.touch) as temporary:
+        yield temporary
+        _flush(temporary)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Writes a file that is complete or as it was.
+
+    Raises:
+        InputError: see `new_file`.
+    """
+    with new_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def remove_directory(path: Path) -> None:
+    """Removes a directory; it is never there in part."""
+    hidden = _hidden(path)
+    path.rename(hidden)
+    shutil.rmtree(hidden, ignore_errors=True)
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Removes what processes that have died left unfinished in a directory."""
+    for path in directory.glob(".*.incomplete"):
+        if _LEFTOVER.fullmatch(path.name) and _is_abandoned(path):
+            _remove(path)
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[str | None]:
+    """Holds a lock file until the block or the process ends, however it ends.
+
+    Yields:
+        None; or which process holds it, if another does.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    try:
+        file = path.open("a+", encoding="utf-8")
+        is_ours = _try_to_lock(file.fileno())
+        if is_ours:
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}")
+            file.flush()
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from error
+    with file:
+        file.seek(0)
+        yield None if is_ours else file.read() or "another process"
+
+
+def _try_to_lock(descriptor: int) -> bool:
+    """False if another process holds the lock; there are file systems without locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+@contextlib.contextmanager
+def _new(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    temporary = _hidden(path)
+    try:
+        if not path.parent.exists():  # a file in its place is told by what follows
+            path.parent.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(path.parent)
+        with _locked(temporary, make):
+            yield temporary
+            temporary.replace(path)
+            _flush_one(path.parent)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        _remove(temporary)
+
+
+def _hidden(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.incomplete")
+
+
+@contextlib.contextmanager
+def _locked(path: Path, make: Callable[[Path], None]) -> Iterator[None]:
+    """Makes a file or directory and holds its lock."""
+    while True:
+        make(path)
+        with contextlib.suppress(FileNotFoundError):
+            descriptor = os.open(path, os.O_RDONLY)
+            with contextlib.suppress(OSError):  # NFS has no locks for directories
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if path.exists():
+                break
+            os.close(descriptor)
+        # Another process has taken it for a leftover before it was locked.
+    try:
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _is_abandoned(path: Path) -> bool:
+    """Whether nobody holds its lock; False where there are no locks."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    elif path.exists():
+        path.unlink()
+
+
+def _flush(path: Path) -> None:
+    """Waits until a file, or a directory with all that it holds, is on disk.
+
+    After a power cut, a name must not stand for what never got there.
+    """
+    if path.is_dir():
+        for inner in path.iterdir():
+            _flush(inner)
+    _flush_one(path)
+
+
+def _flush_one(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
