@@ -94,6 +94,10 @@ class TrainingConfig:
     """of Adam"""
     epsilon: float = 1e-9
     """of Adam"""
+    clip_norm: float = 0.0
+    """scale gradients down to this norm, taken over all of them; 0: never"""
+    skip_non_finite: bool = False
+    """skip updates whose loss or gradient is not finite, instead of stopping"""
     label_smoothing: float = 0.1
     """probability taken from the target and spread over the vocabulary"""
     seed: int = 1
@@ -102,8 +106,8 @@ class TrainingConfig:
     """auto is mixed_bfloat16 where the device is fast at it"""
     jit: Literal["auto", "on", "off"] = "auto"
     """compile forward and backward pass with XLA; auto does on GPUs, and the loss alone on CPUs"""
-    strategy: Literal["auto", "one", "mirrored"] = "auto"
-    """auto is mirrored where there are several devices"""
+    strategy: Literal["auto", "one", "mirrored", "multi_worker"] = "auto"
+    """auto is mirrored where there are several devices; multi_worker: those of TF_CONFIG"""
     virtual_cpus: int = 0
     """split the CPU into this many devices, to rehearse a run on several GPUs"""
     valid_every: int = 2000
@@ -125,6 +129,7 @@ class TrainingConfig:
         for name in ("tokens_per_step", "seed", "virtual_cpus", "valid_every", "checkpoint_every"):
             self._check(name, "at least 0", getattr(self, name) >= 0)
         self._check("checkpoint_minutes", "at least 0", self.checkpoint_minutes >= 0)
+        self._check("clip_norm", "at least 0", self.clip_norm >= 0)
         for name in ("keep_checkpoints", "average_checkpoints"):
             self._check(name, "at least 1", getattr(self, name) >= 1)
         self._check("learning_rate_scale", "above 0", self.learning_rate_scale > 0)

@@ -6,14 +6,23 @@ import tensorflow as tf
 
 from pipelines.config import TrainingConfig
 from pipelines.errors import InputError
+from pipelines.workers import connect
 
 
 def make_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
     """The strategy that the flags ask for. Call it before TensorFlow has used a device.
 
     Raises:
-        InputError: `virtual_cpus` with GPUs present, or after TensorFlow has started.
+        InputError: `virtual_cpus` after TensorFlow has started or with several workers, or there is
+            no connection with the other workers.
     """
+    if config.strategy == "multi_worker":
+        if config.virtual_cpus > 1:
+            raise InputError(
+                "virtual_cpus is for strategy mirrored, a worker has one CPU replica; "
+                f"got {config.virtual_cpus} and strategy multi_worker"
+            )
+        return connect()
     if config.virtual_cpus > 1:
         _split_cpu(config.virtual_cpus)
     devices = [d.name for d in tf.config.list_logical_devices("GPU")]

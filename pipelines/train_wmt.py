@@ -1,7 +1,7 @@
 """Trains a translator: python -m pipelines.train_wmt"""
 
+import contextlib
 import dataclasses
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +9,7 @@ from pathlib import Path
 from pipelines import quiet_tensorflow  # noqa: F401  before all that imports Keras
 from pipelines.command_line import Parser, early_flags, run
 from pipelines.config import CorpusConfig, RunConfig, TrainingConfig, default_config
+from pipelines.errors import InputError
 from tf_relpos import TransformerConfig
 
 DESCRIPTION = """Train a Transformer with relative position representations to translate.
@@ -39,15 +40,24 @@ def main(arguments: Sequence[str]) -> int:
     from pipelines.checkpoints import RunDirectory
     from pipelines.report import finish
     from pipelines.training import train
+    from pipelines.workers import Workers
 
     run_directory = RunDirectory(paths.run_dir)
+    if config.training.strategy == "multi_worker" and not paths.prepared:
+        raise InputError(
+            "strategy multi_worker needs --prepared, a directory made by pipelines.prepare that "
+            "every worker can read"
+        )
     strategy = devices.make_strategy(config.training)
-    config, prepared = prepare_run(config, paths, run_directory)
-    signal = train(config, prepared, run_directory, strategy)
-    if signal:
-        print(f"stopped; the same command resumes from {run_directory.path}")
-        return 128 + signal  # what a shell reports of a program that a signal has ended
-    finish(config, prepared, run_directory, paths.export_dir)
+    is_chief = Workers.of(strategy).is_chief
+    with run_directory.locked() if is_chief else contextlib.nullcontext():
+        config, prepared = prepare_run(config, paths, run_directory if is_chief else None)
+        signal = train(config, prepared, run_directory, strategy)
+        if signal:
+            print(f"stopped; the same command resumes from {run_directory.path}")
+            return 128 + signal  # what a shell reports of a program that a signal has ended
+        if is_chief:
+            finish(config, prepared, run_directory, paths.export_dir)
     return 0
 
 
@@ -84,14 +94,16 @@ def _with_defaults(paths: Paths, config: RunConfig) -> Paths:
 
 
 def prepare_run(config: RunConfig, paths: Paths, run_directory):
-    """Opens or makes the tokenized corpus, and starts the run directory."""
+    """Opens or makes the tokenized corpus, and starts the run directory if one is given."""
+    from pipelines.dataset import METADATA_FILE
     from pipelines.preparation import open_prepared, prepare
 
     if paths.prepared:
         prepared = open_prepared(paths.prepared)
         config = _as_prepared(config, prepared.settings)
+        if run_directory is None:
+            return config, prepared
         run_directory.start(config)
-        run_directory.check_tokenizer(prepared.tokenizer_path)
     else:
         corpus = config.corpus.corpus()
         run_directory.start(config)
@@ -102,7 +114,7 @@ def prepare_run(config: RunConfig, paths: Paths, run_directory):
             max_length=config.corpus.max_length,
             num_shapes=config.corpus.num_shapes,
         )
-    shutil.copyfile(prepared.tokenizer_path, run_directory.tokenizer_path)
+    run_directory.use_data(prepared.tokenizer_path, prepared.train.directory / METADATA_FILE)
     return config, prepared
 
 

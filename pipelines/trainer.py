@@ -25,23 +25,32 @@ class TranslationTrainer(keras.Model):
 
     Args:
         transformer: the model, built in the scope of the strategy.
+        strategy: whose replicas train. The trainer itself is made outside of its scope, or Keras
+            would look at a batch to build what is built; `compile` is called inside.
         label_smoothing: see `smoothed_cross_entropy`.
         micro_batches: batches whose gradients add up to one update.
+        clip_norm: the largest norm of the gradient of all weights together, beyond which it is
+            scaled down (Pascanu et al. 2013, algorithm 1); 0 is no limit.
+        skip_non_finite: leave weights and optimizer as they are where loss or gradient is not
+            finite.
         seed: of the dropout masks.
         xla: what XLA compiles: "nothing", the "loss" and its gradient, which are bound by memory
             and which XLA fuses, or the whole "model", forward and backward.
 
     The logs of a step are sums over all replicas, float32 scalars: `loss` and `nll` in nats,
     `correct`, `tokens` (target tokens), `source_tokens` and `positions` (of both sides, padding
-    included).
+    included); and `non_finite`, in how many replicas loss or gradient is not finite.
     """
 
     def __init__(
         self,
         transformer: Transformer,
+        strategy: tf.distribute.Strategy | None = None,
         *,
         label_smoothing: float = 0.1,
         micro_batches: int = 1,
+        clip_norm: float = 0.0,
+        skip_non_finite: bool = False,
         seed: int = 0,
         xla: str = "nothing",
         **kwargs,
@@ -49,8 +58,11 @@ class TranslationTrainer(keras.Model):
         # Keras scales the loss for float16 where the trainer's own policy says so.
         super().__init__(dtype=transformer.dtype_policy, **kwargs)
         self.transformer = transformer
+        self.strategy = strategy or tf.distribute.get_strategy()
         self.label_smoothing = label_smoothing
         self.micro_batches = micro_batches
+        self.clip_norm = clip_norm
+        self.skip_non_finite = skip_non_finite
         self.seed = seed
         self.xla = xla
         self.built = True
@@ -58,7 +70,7 @@ class TranslationTrainer(keras.Model):
     def make_train_function(self, force: bool = False):
         if self.train_function is not None and not force:
             return
-        strategy = self.distribute_strategy
+        strategy = self.strategy
         gradients = tf.function(
             self._gradients,
             jit_compile=self.xla == "model",
@@ -66,7 +78,7 @@ class TranslationTrainer(keras.Model):
             autograph=False,
         )
 
-        def replica_step(batches):
+        def gradients_of_replica(batches):
             replica = tf.distribute.get_replica_context()
             tokens = tf.add_n([_count(batch["labels"]) for batch in batches])
             total = tf.maximum(replica.all_reduce(tf.distribute.ReduceOp.SUM, tokens), 1.0)
@@ -76,15 +88,44 @@ class TranslationTrainer(keras.Model):
                 new_grads, new_logs = gradients(batch, total, seed)
                 grads = new_grads if grads is None else _add(grads, new_grads)
                 logs = new_logs if logs is None else _add(logs, new_logs)
+            if self.clip_norm:
+                grads = self._clip(replica, grads)
+            return grads, {**logs, "non_finite": self._is_non_finite(grads, logs["loss"])}
+
+        def update_replica(grads):
             self.optimizer.apply(grads, self.transformer.trainable_variables)
-            return logs
 
         def train_function(iterator):
             batches = [next(iterator) for _ in range(self.micro_batches)]
-            logs = strategy.run(replica_step, args=(batches,))
-            return {name: strategy.reduce("SUM", logs[name], axis=None) for name in logs}
+            grads, logs = strategy.run(gradients_of_replica, args=(batches,))
+            logs = {name: strategy.reduce("SUM", logs[name], axis=None) for name in logs}
+
+            def update():
+                strategy.run(update_replica, args=(grads,))
+
+            if self.skip_non_finite:
+                tf.cond(logs["non_finite"] == 0, update, lambda: None)
+            else:
+                update()
+            return logs
 
         self.train_function = tf.function(train_function, reduce_retracing=True, autograph=False)
+
+    def _clip(self, replica, grads):
+        """A replica's part of the gradient, scaled by what the sum over replicas asks for."""
+        scale = self.optimizer.scale_loss(tf.constant(1.0))
+        summed = replica.all_reduce(tf.distribute.ReduceOp.SUM, grads)
+        norm = tf.linalg.global_norm(summed) / scale
+        factor = tf.minimum(1.0, self.clip_norm / norm)
+        return [grad * factor for grad in grads]
+
+    def _is_non_finite(self, grads, loss):
+        """1.0 or 0.0. Scaled float16 gradients may overflow: the optimizer skips them by itself."""
+        values = [loss]
+        if not isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            values += grads
+        sums = tf.stack([tf.reduce_sum(tf.cast(value, tf.float32)) for value in values])
+        return 1.0 - tf.cast(tf.reduce_all(tf.math.is_finite(sums)), tf.float32)
 
     def _dropout_seed(self, replica, micro_batch):
         """uint32 `[2]`: the seed, and a counter that no two forward passes share."""

@@ -3,15 +3,15 @@
 import functools
 import signal
 from collections.abc import Sequence
-from pathlib import Path
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from pipelines import callbacks, devices
+from pipelines.atomic import write_text
 from pipelines.buckets import batch_sizes, bucket_report
-from pipelines.checkpoints import RunDirectory
+from pipelines.checkpoints import RunDirectory, RunState
 from pipelines.config import RunConfig
 from pipelines.epoch_plan import EpochPlan
 from pipelines.errors import InputError
@@ -21,6 +21,7 @@ from pipelines.scoring import bleu
 from pipelines.tokenizer import Tokenizer
 from pipelines.trainer import TranslationTrainer
 from pipelines.translator import Translator
+from pipelines.workers import LOST, Workers
 from tf_relpos import Transformer, TransformerConfig, WarmupInverseSqrt
 
 
@@ -33,75 +34,106 @@ def train(
         The signal that ended training early, if one did; everything is saved then.
 
     Raises:
-        InputError: the corpus is too small for a batch, or a checkpoint cannot be read.
+        InputError: the corpus is too small for a batch, a checkpoint cannot be read, the loss is
+            not finite any more, or another worker is lost.
     """
     training = config.training
     keras.utils.set_random_seed(training.seed)
+    workers = Workers.of(strategy)
     replicas = strategy.num_replicas_in_sync
     sizes = batch_sizes(prepared.train.buckets, training.tokens_per_replica, replicas)
     plan = EpochPlan(prepared.train.pairs_per_bucket, sizes, training.seed)
-    _report_buckets(prepared, sizes, run)
+    alike = {"the flags": config.to_dict(), "the prepared corpus": dict(prepared.train.metadata)}
+    workers.check_same(alike)
+    if workers.is_chief:
+        _report_buckets(prepared, sizes, run)
     micro_batches = _micro_batches(config, replicas)
-    with strategy.scope():
-        trainer = _make_trainer(config, micro_batches)
-        first_step = run.restore(trainer.transformer, trainer.optimizer)
+    if workers.is_chief:
+        run.use_replicas(replicas)
+    trainer = _make_trainer(config, micro_batches, strategy)
+    state = _restore(run, trainer, workers)
+    first_step = state.step
     steps_left = training.steps - first_step
     if steps_left <= 0:
         print(f"{run.path} is trained to step {first_step:,} already", flush=True)
         return None
-    _announce(config, trainer, plan, first_step)
-    run.rewind_history(first_step)
+    if workers.is_chief:
+        _announce(config, trainer, plan, first_step)
+        run.rewind_history(first_step)
 
     def load(context):
-        replica_ids = range(context.num_replicas_in_sync)
         return training_dataset(
             prepared.train,
             plan,
             first_step=first_step * micro_batches,
             num_steps=steps_left * micro_batches,
             num_replicas=replicas,
-            replica_ids=replica_ids,
+            replica_ids=workers.replicas,
         )
 
-    interruption = callbacks.Interruption()
-    trainer.fit(
-        strategy.distribute_datasets_from_function(load),
-        steps_per_epoch=steps_left,
-        shuffle=False,
-        verbose=0,
-        callbacks=[
-            callbacks.NonFiniteLoss(),
-            callbacks.Progress(
-                run,
-                first_step=first_step,
-                last_step=training.steps,
-                log_every=training.log_every,
-                learning_rate=_schedule(config),
-            ),
-            *_saving_callbacks(config, prepared, run, trainer, first_step),
-            interruption,
-        ],
-    )
+    interruption = callbacks.Interruption(workers)
+    reports = _reports(config, prepared, run, trainer, state) if workers.is_chief else []
+    try:
+        trainer.fit(
+            strategy.distribute_datasets_from_function(load),
+            steps_per_epoch=steps_left,
+            shuffle=False,
+            verbose=0,
+            callbacks=[
+                callbacks.NonFiniteLoss(skip=training.skip_non_finite),
+                *reports,
+                interruption,
+            ],
+        )
+    except LOST as error:
+        if workers.count == 1:
+            raise
+        raise InputError(
+            "another worker has stopped or cannot be reached: start all of them again, and they go "
+            "on from the last checkpoint"
+        ) from error
     return interruption.signal
 
 
-def _make_trainer(config: RunConfig, micro_batches: int) -> TranslationTrainer:
-    """Model and optimizer with all their variables; call it in the strategy's scope."""
+def _restore(run: RunDirectory, trainer: TranslationTrainer, workers: Workers) -> RunState:
+    """Loads the last checkpoint, which the chief alone needs to have."""
+    state = RunState()
+    if workers.is_chief:
+        state = run.restore(trainer.transformer, trainer.optimizer)
+    if workers.count == 1:
+        return state
+    variables = [*trainer.transformer.weights, *trainer.optimizer.variables]
+    values = [keras.ops.convert_to_numpy(variable) for variable in variables]
+    step, *values = workers.from_chief([np.int64(state.step), *values])
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+    state.step = int(step)
+    return state
+
+
+def _make_trainer(
+    config: RunConfig, micro_batches: int, strategy: tf.distribute.Strategy
+) -> TranslationTrainer:
+    """Model and optimizer with all their variables."""
     training = config.training
+    with strategy.scope():
+        transformer = build(config.model, dtype=devices.precision(training))
     trainer = TranslationTrainer(
-        build(config.model, dtype=devices.precision(training)),
+        transformer,
+        strategy,
         label_smoothing=training.label_smoothing,
         micro_batches=micro_batches,
+        clip_norm=training.clip_norm,
+        skip_non_finite=training.skip_non_finite,
         seed=training.seed,
         xla=devices.what_xla_compiles(training),
     )
-    trainer.compile(
-        optimizer=keras.optimizers.Adam(
+    with strategy.scope():
+        optimizer = keras.optimizers.Adam(
             _schedule(config), training.beta_1, training.beta_2, training.epsilon
-        ),
-        jit_compile=False,
-    )
-    trainer.optimizer.build(trainer.transformer.trainable_variables)
+        )
+        trainer.compile(optimizer=optimizer, jit_compile=False)
+        trainer.optimizer.build(transformer.trainable_variables)
     return trainer
 
 
@@ -144,27 +176,33 @@ def _micro_batches(config: RunConfig, replicas: int) -> int:
     return max(1, config.training.tokens_per_step // batch)
 
 
-def _saving_callbacks(
-    config, prepared, run, trainer, first_step
-) -> Sequence[keras.callbacks.Callback]:
+def _reports(config, prepared, run, trainer, state) -> Sequence[keras.callbacks.Callback]:
+    """What prints, validates and saves."""
     training = config.training
     keep = max(training.keep_checkpoints, training.average_checkpoints)
 
-    def save(step):
-        run.save(trainer.transformer, trainer.optimizer, step, keep)
+    def save(stopgap=False):
+        run.save(trainer.transformer, trainer.optimizer, state, keep=keep, stopgap=stopgap)
 
     validation = []
     if training.valid_every and "valid" in prepared.splits:
         validator = _Validator(trainer.transformer, prepared)
-        validation = [
-            callbacks.Validation(
-                validator, save, run, first_step=first_step, every=training.valid_every
-            )
-        ]
+        validation = [callbacks.Validation(validator, save, run, state, every=training.valid_every)]
     checkpoints = callbacks.Checkpoints(
-        save, first_step, training.checkpoint_every, training.checkpoint_minutes
+        save,
+        state,
+        last_step=training.steps,
+        every=training.checkpoint_every,
+        minutes=training.checkpoint_minutes,
     )
-    return [checkpoints, *validation]
+    progress = callbacks.Progress(
+        run,
+        state,
+        last_step=training.steps,
+        log_every=training.log_every,
+        learning_rate=_schedule(config),
+    )
+    return [progress, *validation, checkpoints]
 
 
 class _Validator:
@@ -188,7 +226,7 @@ class _Validator:
 def _report_buckets(prepared: Prepared, sizes: Sequence[int], run: RunDirectory) -> None:
     report = bucket_report(prepared.train.buckets, sizes, prepared.train.metadata["dropped"])
     print(report, flush=True)
-    Path(run.path / "buckets.txt").write_text(report + "\n", encoding="utf-8")
+    write_text(run.path / "buckets.txt", report + "\n")
 
 
 def _announce(

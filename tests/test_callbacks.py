@@ -1,15 +1,18 @@
 """What happens between updates, each callback fed by hand."""
 
+import dataclasses
 import json
 import os
 import signal
 
 import keras
 import pytest
+import tensorflow as tf
 
 from pipelines import callbacks
-from pipelines.checkpoints import RunDirectory
+from pipelines.checkpoints import RunDirectory, RunState
 from pipelines.errors import InputError
+from pipelines.workers import Workers
 
 pytestmark = pytest.mark.tensorflow_only
 
@@ -19,11 +22,13 @@ def run(tmp_path):
     return RunDirectory(tmp_path)
 
 
-def feed(callback, steps):
-    """As `fit` does: a dict of logs for each update."""
+def feed(callback, steps, state=None):
+    """As `fit` does: a dict of logs for each update, counted in `state` if it is given."""
     callback.on_train_begin()
     for number, logs in enumerate(steps):
         callback.on_train_batch_begin(number)
+        if state is not None:
+            state.step += 1
         callback.on_train_batch_end(number, logs=logs)
     callback.on_train_end()
 
@@ -36,12 +41,13 @@ def logs(loss=6.0, tokens=3.0):
         "tokens": tokens,
         "source_tokens": 5.0,
         "positions": 20.0,
+        "non_finite": 0.0,
     }
 
 
 def test_progress_weighs_by_tokens(run, capsys):
     progress = callbacks.Progress(
-        run, first_step=10, last_step=15, log_every=2, learning_rate=lambda step: step / 10
+        run, RunState(10), last_step=15, log_every=2, learning_rate=lambda step: step / 10
     )
     steps = [(6.0, 3.0), (1.0, 1.0), (4.0, 2.0), (2.0, 2.0), (9.0, 3.0)]
     feed(progress, [logs(*step) for step in steps])
@@ -62,52 +68,79 @@ def test_progress_weighs_by_tokens(run, capsys):
     assert [p.name for p in run.events_path.iterdir()][0].startswith("events.out.tfevents")
 
 
+def test_a_resumed_interval_is_that_of_an_uninterrupted_run(run):
+    """The sums in the state are those of JSON, as a checkpoint keeps them."""
+    steps = [logs(loss, tokens) for loss, tokens in ((0.1, 3.0), (0.2, 1.0), (0.3, 7.0))]
+    settings = {"last_step": 9, "log_every": 3, "learning_rate": lambda step: 1.0}
+    feed(callbacks.Progress(run, RunState(), **settings), steps)
+    state = RunState()
+    feed(callbacks.Progress(run, state, **settings), steps[:2])
+    state = RunState(**json.loads(json.dumps(dataclasses.asdict(state))))
+    feed(callbacks.Progress(run, state, **settings), steps[2:])
+    records = [json.loads(line) for line in (run.path / "history.jsonl").read_text().splitlines()]
+    for record in records:
+        del record["tokens_per_second"]
+    assert len(records) == 2 and records[0] == records[1]
+    assert state.interval == {}
+
+
+def checkpoints_of(steps, **values):
+    """At which of so many steps from 4 on it saves, and whether that is a stopgap."""
+    state, saved = RunState(4), []
+
+    def save(stopgap=False):
+        saved.append((state.step, stopgap))
+
+    callback = callbacks.Checkpoints(
+        save, state, **{"last_step": 10, "every": 0, "minutes": 0, **values}
+    )
+    feed(callback, [{}] * steps, state)
+    return saved
+
+
 def test_checkpoints_by_updates_and_at_the_end():
-    saved = []
-    feed(callbacks.Checkpoints(saved.append, first_step=4, every=3, minutes=0), [{}] * 6)
-    assert saved == [6, 9, 10]
-    saved.clear()
-    feed(callbacks.Checkpoints(saved.append, first_step=4, every=5, minutes=0), [{}] * 6)
-    assert saved == [5, 10]
-    saved.clear()
-    feed(callbacks.Checkpoints(saved.append, first_step=4, every=0, minutes=0), [{}] * 2)
-    assert saved == [6]
+    assert checkpoints_of(6, every=3) == [(6, False), (9, False), (10, False)]
+    assert checkpoints_of(6, every=5) == [(5, False), (10, False)]
+    assert checkpoints_of(6) == [(10, False)]
+
+
+def test_where_training_is_interrupted_there_is_a_stopgap():
+    assert checkpoints_of(3, every=5) == [(5, False), (7, True)]
+    assert checkpoints_of(1, every=5) == [(5, False)]
 
 
 def test_checkpoints_by_time():
-    saved = []
     # A billionth of a minute passes between any two updates.
-    feed(callbacks.Checkpoints(saved.append, first_step=0, every=0, minutes=1e-9), [{}] * 3)
-    assert saved == [1, 2, 3]
+    assert checkpoints_of(3, minutes=1e-9) == [(5, False), (6, False), (7, False)]
 
 
-def test_the_best_validation_is_marked_and_survives_a_restart(run, capsys):
-    run.checkpoints_path.mkdir()
-    saved = []
+def test_the_best_validation_is_saved_after_it_is_recorded(run, capsys):
+    """Whoever resumes from a checkpoint finds the validation of its step."""
+    state, saved = RunState(), []
 
-    def validate(scores, first_step):
-        scores = iter(scores)
-        callback = callbacks.Validation(
-            lambda: next(scores), saved.append, run, first_step=first_step, every=2
-        )
-        feed(callback, [{}] * 6)
+    def save():
+        recorded = json.loads(run.history_path.read_text().splitlines()[-1])
+        assert recorded == {"step": state.step, "validation_bleu": state.best["bleu"]}
+        saved.append(dict(state.best))
 
-    validate([10.0, 30.0, 20.0], first_step=0)
-    assert saved == [2, 4]
-    assert run.best() == {"step": 4, "bleu": 30.0}
-    validate([25.0, 30.0, 40.0], first_step=6)
-    assert saved == [2, 4, 12]
-    assert run.best() == {"step": 12, "bleu": 40.0}
+    scores = iter([10.0, 30.0, 20.0, 30.0, 40.0])
+    callback = callbacks.Validation(lambda: next(scores), save, run, state, every=2)
+    feed(callback, [{}] * 11, state)
+    assert saved == [
+        {"step": 2, "bleu": 10.0},
+        {"step": 4, "bleu": 30.0},
+        {"step": 10, "bleu": 40.0},
+    ]
+    assert state.best == saved[-1]
     records = [json.loads(line) for line in run.history_path.read_text().splitlines()]
-    assert [record["step"] for record in records] == [2, 4, 6, 8, 10, 12]
-    assert records[2]["validation_bleu"] == 20.0
+    assert [record["step"] for record in records] == [2, 4, 6, 8, 10]
     assert "step 4  validation BLEU 30.00  (best)" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_training_after_the_update(number, capsys):
     previous = signal.getsignal(number)
-    interruption = callbacks.Interruption()
+    interruption = callbacks.Interruption(Workers(tf.distribute.get_strategy()))
     interruption.set_model(keras.Model())
     interruption.model.stop_training = False
     interruption.on_train_begin()
@@ -123,12 +156,34 @@ def test_a_signal_ends_training_after_the_update(number, capsys):
     assert "saving after this step" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
-def test_a_loss_that_is_no_number_ends_training(loss):
+def test_an_update_that_is_not_finite_ends_training():
     callback = callbacks.NonFiniteLoss()
-    callback.on_train_batch_end(0, {"loss": 1.5})
-    with pytest.raises(InputError, match="the loss is not finite"):
-        callback.on_train_batch_end(1, {"loss": loss})
+    callback.on_train_batch_end(0, {"non_finite": 0.0})
+    with pytest.raises(InputError, match="loss or gradient is not finite any more"):
+        callback.on_train_batch_end(1, {"non_finite": 2.0})
+
+
+def test_skipped_updates_end_training_when_they_are_too_many_in_a_row():
+    callback = callbacks.NonFiniteLoss(skip=True)
+    for _ in range(3):
+        for _ in range(callback.MOST_SKIPPED):
+            callback.on_train_batch_end(0, {"non_finite": 1.0})
+        callback.on_train_batch_end(0, {"non_finite": 0.0})
+    with pytest.raises(InputError, match="is not finite any more"):
+        for _ in range(callback.MOST_SKIPPED + 1):
+            callback.on_train_batch_end(0, {"non_finite": 1.0})
+
+
+def test_skipped_updates_are_counted_and_left_out_of_the_averages(run, capsys):
+    progress = callbacks.Progress(
+        run, RunState(), last_step=4, log_every=2, learning_rate=lambda step: 1.0
+    )
+    skipped = {**logs(loss=float("nan")), "non_finite": 1.0}
+    feed(progress, [logs(loss=6.0), skipped, skipped, skipped])
+    first, second = map(json.loads, run.history_path.read_text().splitlines())
+    assert (first["step"], first["loss"], first["skipped"]) == (2, 2.0, 1)
+    assert second == {"step": 4, "skipped": 2}
+    assert "step 4/4  2 skipped: not finite" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

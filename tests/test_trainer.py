@@ -37,11 +37,23 @@ def batch(rng, size=3, source_length=5, target_length=7):
     return {"source_ids": source_ids, "target_ids": shifted, "labels": labels}
 
 
-def train(config, batches, *, optimizer=None, dtype="float32", start=0, **arguments):
-    """Trains on the batches in order; returns the trainer and the logs of each update."""
+def train(
+    config,
+    batches,
+    *,
+    optimizer=None,
+    dtype="float32",
+    start=0,
+    change=lambda model: None,
+    **arguments,
+):
+    """Trains on the batches in order, from weights that `change` has changed; returns the trainer
+    and the logs of each update."""
     keras.utils.set_random_seed(11)
     transformer = Transformer(config, dtype=dtype)
     transformer.build()
+    if change:
+        change(transformer)
     trainer = TranslationTrainer(transformer, **{"seed": 5, **arguments})
     trainer.compile(optimizer=optimizer or keras.optimizers.SGD(0.5), jit_compile=False)
     trainer.optimizer.build(transformer.trainable_variables)
@@ -101,7 +113,9 @@ def test_logs_are_sums_over_the_batch(rng):
     assert logs["tokens"] == is_token.sum() == 2 + 7 + 7
     assert logs["source_tokens"] == 3 + 5 + 5
     assert logs["positions"] == 3 * (5 + 7)
-    assert set(logs) == {"loss", "nll", "correct", "tokens", "source_tokens", "positions"}
+    assert logs["non_finite"] == 0
+    sums = {"loss", "nll", "correct", "tokens", "source_tokens", "positions"}
+    assert set(logs) == sums | {"non_finite"}
 
 
 def test_micro_batches_train_like_one_batch_of_the_same_pairs(rng):
@@ -238,3 +252,64 @@ np.savez(r"{tmp_path / "weights.npz"}", **results)
         assert_close(found[two], found[one], tolerance=1e-4)
         assert first[-1] < 0.8 * first[0]
     assert np.max(np.abs(found["one"] - found["one twice"])) > 1e-3  # other batches
+
+
+def gradient_norm(trainer_before, example):
+    """Of the mean loss over target tokens, all weights together."""
+    model, variables = trainer_before.transformer, trainer_before.transformer.trainable_variables
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(smoothed_cross_entropy(example["labels"], model(example), 0.1))
+        loss /= np.count_nonzero(example["labels"])
+    gradients = tape.gradient(loss, [v.value for v in variables])
+    return float(tf.linalg.global_norm([tf.convert_to_tensor(g) for g in gradients]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
+def test_gradients_are_clipped_to_a_global_norm(rng, dtype):
+    example = batch(rng)
+    before, _ = train(CONFIG, [example], optimizer=keras.optimizers.SGD(0.0))
+    start, norm = weights(before), gradient_norm(before, example)
+    for clip_norm, expected in ((norm / 3, norm / 3), (2 * norm, norm)):
+        optimizer = keras.optimizers.SGD(1.0)
+        trainer, _ = train(CONFIG, [example], optimizer=optimizer, clip_norm=clip_norm, dtype=dtype)
+        found = np.linalg.norm(start - weights(trainer))
+        assert found == pytest.approx(expected, rel=1e-4 if dtype == "float32" else 0.01)
+
+
+def spoil(transformer):
+    """Sentences of three tokens and more meet a relative position that is not finite."""
+    for block in transformer.encoder_blocks:
+        table = block.self_attention.relative_key_embeddings
+        table.assign(tf.tensor_scatter_nd_update(table.value, [[0, 0]], [np.inf]))
+
+
+SPOILT = TransformerConfig(
+    **{
+        **vars(CONFIG),
+        "implementation": "transpose_reshape",
+        "heads_share_relative_embedding": True,
+    }
+)
+
+
+def test_an_update_that_is_not_finite_is_skipped_if_asked(rng):
+    good = [batch(rng, source_length=2) for _ in range(2)]
+    for example in good:
+        example["source_ids"][example["source_ids"] == 0] = 4
+    bad = batch(rng, source_length=3)
+    adam = keras.optimizers.Adam
+    skipping, logs = train(
+        SPOILT,
+        [good[0], bad, good[1]],
+        optimizer=adam(0.01),
+        skip_non_finite=True,
+        change=spoil,
+    )
+    expected, _ = train(SPOILT, good, optimizer=adam(0.01), change=spoil)
+    assert [step["non_finite"] for step in logs] == [0.0, 1.0, 0.0]
+    np.testing.assert_array_equal(weights(skipping), weights(expected))
+    assert int(skipping.optimizer.iterations) == 2
+
+    stopping, logs = train(SPOILT, [good[0], bad], optimizer=adam(0.01), change=spoil)
+    assert [step["non_finite"] for step in logs] == [0.0, 1.0]
+    assert np.count_nonzero(~np.isfinite(weights(stopping))) > 1
