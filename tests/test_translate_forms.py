@@ -7,7 +7,8 @@ import pytest
 from exported_forms import forms
 from layer_checks import run_python
 from runs import ENVIRONMENT, ROOT, command, run_command
-from serving_model import exported, sentences
+from serving_model import NAME, exported, loaded, sentences
+from serving_servers import GrpcModel, Model, RestModel, grpc_server, rest_server
 
 from pipelines.errors import InputError
 from pipelines.open_translator import open_translator
@@ -189,3 +190,29 @@ def test_nbest_and_throughput(tmp_path):
     assert all(float(a[1]) >= float(b[1]) for a, b in zip(rows[::2], rows[1::2], strict=True))
     assert result.stderr.startswith(f"{forms()['ctranslate2']}: {len(SOURCES)} sentences in ")
     assert result.returncode == 0
+
+
+@pytest.fixture(params=["rest", "grpc"])
+def url(request):
+    """Of the model behind a server."""
+    model = Model(NAME, loaded())
+    if request.param == "rest":
+        with rest_server(RestModel(model)) as address:
+            yield f"http://{address}/v1/models/{NAME}"
+    else:
+        with grpc_server(GrpcModel(model)) as address:
+            yield f"grpc://{address}/{NAME}"
+
+
+def test_a_served_model(url):
+    lines = "".join(f"{line}\n" for line in SOURCES)
+    expected = [rows[0].text for rows in hypotheses(forms()["saved_model"])]
+    result = run_command("translate", ["--model", url, "--verbose"], stdin=lines)
+    assert result.stdout.splitlines() == expected
+    assert result.stderr.startswith(f"{url}: {len(SOURCES)} sentences in ")
+    assert result.returncode == 0
+
+    result = run_command("translate", ["--model", url.replace(NAME, "other")], stdin=lines)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1
