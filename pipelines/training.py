@@ -162,11 +162,6 @@ def load_translator(
     model = build(run.config().model)
     step = run.load(model, checkpoint)
     tokenizer = Tokenizer(run.tokenizer_path)
-    if tokenizer.vocabulary_size != model.config.vocabulary_size:
-        raise InputError(
-            f"{run.tokenizer_path} has {tokenizer.vocabulary_size} subwords, "
-            f"but the model {model.config.vocabulary_size}"
-        )
     return Translator(model, tokenizer, beam_size=beam_size, alpha=alpha), step
 
 

@@ -17,10 +17,10 @@ SHAPES = [(5, 7), (11, 4)] * 3
 
 # What is trained, and on how many replicas it is to give the same.
 CASES = {
-    "XLA": ({"shapes": [(5, 7), (3, 4), (11, 9)] * 2, "xla": "model"}, (1, 2)),
     "clipped": ({"shapes": SHAPES, "clip_norm": 0.05, "skip_non_finite": True}, (1, 2)),
 }
 SLOW_CASES = {
+    "XLA": ({"shapes": [(5, 7), (3, 4), (11, 9)] * 2, "xla": "model"}, (1, 2)),
     "graph": ({"shapes": SHAPES}, (1, 4, 8)),
     "micro-batches": ({"shapes": SHAPES, "micro_batches": 2}, (1, 2, 4)),
     "rows without target tokens": ({"shapes": SHAPES, "empty_rows": 5}, (1, 4)),
@@ -101,12 +101,9 @@ def test_replicas_held_very_different_numbers_of_tokens(results):
     assert tokens.tolist() == [sum(1 + row * T // ROWS for row in range(ROWS)) for T in (7, 4)] * 3
 
 
-def test_training_moved_the_weights(results):
-    """Two ways to train, from the same weights."""
-    xla, clipped = (results[1][f"{name}.weights"] for name in CASES)
-    assert np.max(np.abs(xla - clipped)) > 0.01
-    losses = results[1]["XLA.logs"][:, 0] / results[1]["XLA.logs"][:, 1]
-    assert losses[-3] < losses[0]
+def test_training_lowered_the_loss(results):
+    losses = results[1]["clipped.logs"][:, 0] / results[1]["clipped.logs"][:, 1]
+    assert losses[4] < 0.99 * losses[0]  # of the same batch
 
 
 @pytest.mark.slow

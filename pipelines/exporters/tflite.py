@@ -185,7 +185,8 @@ class _EmbeddingInIntegers:
         table = layer.embeddings.numpy().astype(np.float64)  # as the converter rounds
         largest = np.abs(table).max(axis=1, keepdims=True)
         scales = np.where(largest > 0, largest / 127, 1.0)
-        self._rows = np.rint(table / scales).astype(np.int8)
+        scaled = table / scales
+        self._rows = np.trunc(scaled + np.copysign(0.5, scaled)).astype(np.int8)
         self._scales = scales.astype(np.float32)
 
     def __call__(self, ids: tf.Tensor) -> tf.Tensor:
