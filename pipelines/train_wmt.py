@@ -49,15 +49,16 @@ def main(arguments: Sequence[str]) -> int:
             "every worker can read"
         )
     strategy = devices.make_strategy(config.training)
-    is_chief = Workers.of(strategy).is_chief
-    with run_directory.locked() if is_chief else contextlib.nullcontext():
-        config, prepared = prepare_run(config, paths, run_directory if is_chief else None)
+    workers = Workers.of(strategy)
+    with run_directory.locked() if workers.is_chief else contextlib.nullcontext():
+        config, prepared = prepare_run(config, paths, run_directory if workers.is_chief else None)
         signal = train(config, prepared, run_directory, strategy)
-        if signal:
-            print(f"stopped; the same command resumes from {run_directory.path}")
-            return 128 + signal  # what a shell reports of a program that a signal has ended
-        if is_chief:
+        if workers.is_chief and not signal:
             finish(config, prepared, run_directory, paths.export_dir)
+        workers.wait_for_all()
+    if signal:
+        print(f"stopped; the same command resumes from {run_directory.path}")
+        return 128 + signal  # what a shell reports of a program that a signal has ended
     return 0
 
 

@@ -14,14 +14,13 @@ from pipelines.buckets import batch_sizes, bucket_report
 from pipelines.checkpoints import RunDirectory, RunState
 from pipelines.config import RunConfig
 from pipelines.epoch_plan import EpochPlan
-from pipelines.errors import InputError
 from pipelines.input import training_dataset
 from pipelines.preparation import Prepared
 from pipelines.scoring import bleu
 from pipelines.tokenizer import Tokenizer
 from pipelines.trainer import TranslationTrainer
 from pipelines.translator import Translator
-from pipelines.workers import LOST, Workers
+from pipelines.workers import Workers
 from tf_relpos import Transformer, TransformerConfig, WarmupInverseSqrt
 
 
@@ -73,7 +72,7 @@ def train(
 
     interruption = callbacks.Interruption(workers)
     reports = _reports(config, prepared, run, trainer, state) if workers.is_chief else []
-    try:
+    with workers.noticing_losses():
         trainer.fit(
             strategy.distribute_datasets_from_function(load),
             steps_per_epoch=steps_left,
@@ -85,13 +84,6 @@ def train(
                 interruption,
             ],
         )
-    except LOST as error:
-        if workers.count == 1:
-            raise
-        raise InputError(
-            "another worker has stopped or cannot be reached: start all of them again, and they go "
-            "on from the last checkpoint"
-        ) from error
     return interruption.signal
 
 

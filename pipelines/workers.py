@@ -1,10 +1,11 @@
 """The processes that train one model together, a worker each, as `TF_CONFIG` lists them."""
 
+import contextlib
 import functools
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +14,7 @@ import tensorflow as tf
 from pipelines.errors import InputError
 
 # How TensorFlow reports that another process has gone.
-LOST = (
+_LOST = (
     tf.errors.AbortedError,
     tf.errors.CancelledError,
     tf.errors.DeadlineExceededError,
@@ -68,6 +69,28 @@ class Workers:
         own = [tf.constant(value if self.is_chief else np.zeros_like(value)) for value in values]
         return [total.numpy() for total in tf.function(self._sum, autograph=False)(own)]
 
+    def wait_for_all(self) -> None:
+        """Comes back when all have asked: who left before would be missed by the others."""
+        with self.noticing_losses():
+            self.any(False)
+
+    @contextlib.contextmanager
+    def noticing_losses(self) -> Iterator[None]:
+        """Tells what TensorFlow reports in the block when another worker has gone.
+
+        Raises:
+            InputError: one has.
+        """
+        try:
+            yield
+        except _LOST as error:
+            if self.count == 1:
+                raise
+            raise InputError(
+                "another worker has stopped or cannot be reached: start all of them again, and "
+                "they go on from the last checkpoint"
+            ) from error
+
     def check_same(self, values: Mapping[str, object]) -> None:
         """Compares what all workers must have alike, anything that JSON can hold; all must ask.
 
@@ -113,7 +136,7 @@ def connect() -> tf.distribute.MultiWorkerMirroredStrategy:
     check_tf_config(os.environ.get("TF_CONFIG", ""))
     try:
         return tf.distribute.MultiWorkerMirroredStrategy()
-    except LOST + (tf.errors.UnknownError,) as error:
+    except _LOST + (tf.errors.UnknownError,) as error:
         raise InputError(f"cannot connect the workers of TF_CONFIG: {error.message}") from error
 
 
