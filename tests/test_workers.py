@@ -25,6 +25,7 @@ from pipelines.workers import Workers, check_tf_config, replicas_of
 pytestmark = pytest.mark.tensorflow_only
 
 LIMIT = 300  # seconds until a process that hangs is killed
+QUIET = {**ENVIRONMENT, "TF_CPP_MIN_LOG_LEVEL": "3"}  # as users have it
 STEPS = 20
 TOKENS = 336  # of a global batch: 24 pairs of 14 subwords at most
 
@@ -80,7 +81,7 @@ def started(prepared, base, count, chief=False, **values):
             process = subprocess.Popen(
                 command("train_wmt", arguments),
                 cwd=ROOT,
-                env={**ENVIRONMENT, "TF_CONFIG": json.dumps({"cluster": cluster, "task": task})},
+                env={**QUIET, "TF_CONFIG": json.dumps({"cluster": cluster, "task": task})},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
