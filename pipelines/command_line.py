@@ -5,7 +5,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import simple_parsing
 from simple_parsing.wrappers import DataclassWrapper
@@ -74,6 +74,17 @@ class Parser(simple_parsing.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}\n")
+
+
+def parse_flags(dataclass: type, description: str, prog: str, arguments: Sequence[str]) -> Any:
+    """An instance of the dataclass whose fields are all the flags there are.
+
+    Raises:
+        InputError: see `Parser.parse`.
+    """
+    parser = Parser(description, prog)
+    parser.add_section(dataclass, "flags")
+    return parser.parse(arguments).flags
 
 
 def underscored(arguments: Sequence[str]) -> list[str]:

@@ -4,8 +4,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,14 +12,14 @@ import sentencepiece
 
 from pipelines.errors import InputError
 from pipelines.optional import import_optional
-from pipelines.translation import BATCH_SIZE, SENTENCES_AT_A_TIME, Translation
+from pipelines.translation import BATCH_SIZE, TextTranslator, Translation
 
 TOKENIZER_FILE = "tokenizer.model"
 
 _PAD, _START = "<pad>", "<s>"
 
 
-class CTranslate2Translator:
+class CTranslate2Translator(TextTranslator):
     """Translates sentences with CTranslate2 on the CPU, best hypotheses first.
 
     Greedy search gives the tokens of `greedy_search`. The beam search of CTranslate2 compares
@@ -59,21 +58,9 @@ class CTranslate2Translator:
         except (OSError, RuntimeError, ValueError) as error:
             raise InputError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
 
-    def translate(self, sentences: Sequence[str]) -> list[str]:
-        """The best translation of each sentence, in their order."""
-        return [hypotheses[0].text for hypotheses in self.stream(sentences)]
-
-    def stream(
-        self, sentences: Iterable[str], sentences_at_a_time: int = SENTENCES_AT_A_TIME
-    ) -> Iterator[list[Translation]]:
-        """The K best translations of each sentence, in their order, as they are ready."""
-        sentences = iter(sentences)
-        while chunk := list(islice(sentences, sentences_at_a_time)):
-            yield from self._translate_chunk(chunk)
-
-    def _translate_chunk(self, sentences: list[str]) -> Iterator[list[Translation]]:
+    def _translate_chunk(self, sentences: Sequence[str]) -> Iterator[list[Translation]]:
         end, longest = self._subwords.eos_id(), self._limits.max_source_length
-        ids = [[*row, end][:longest] for row in self._subwords.encode(sentences)]
+        ids = [[*row, end][:longest] for row in self._subwords.encode(list(sentences))]
         limits = [len(row) + self._limits.extra_length for row in ids]
         results = self._search(ids, max(limits))
         # CTranslate2 has one limit for all. The few that came past their own are searched again.

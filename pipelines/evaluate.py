@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pipelines.command_line import Parser, run
+from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
 
@@ -35,9 +35,7 @@ class Evaluation:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = Parser(DESCRIPTION, prog="python -m pipelines.evaluate")
-    parser.add_section(Evaluation, "evaluation")
-    flags = parser.parse(arguments).evaluation
+    flags = parse_flags(Evaluation, DESCRIPTION, "python -m pipelines.evaluate", arguments)
     sources, references = list(read_lines(flags.source)), list(read_lines(flags.reference))
     if len(sources) != len(references):
         raise InputError(

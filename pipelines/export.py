@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pipelines.command_line import Parser, run
+from pipelines.command_line import parse_flags, run
 from pipelines.errors import InputError
 
 if TYPE_CHECKING:
@@ -70,9 +70,7 @@ class Exporting:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = Parser(DESCRIPTION, prog="python -m pipelines.export")
-    parser.add_section(Exporting, "exporting")
-    flags = parser.parse(arguments).exporting
+    flags = parse_flags(Exporting, DESCRIPTION, "python -m pipelines.export", arguments)
     # A wrong flag should not wait for what takes seconds to import.
     from pipelines import quiet_tensorflow  # noqa: F401
     from pipelines.checkpoints import RunDirectory

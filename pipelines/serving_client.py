@@ -2,12 +2,11 @@
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn, Protocol
 
 from pipelines.errors import InputError
-from pipelines.translation import BATCH_SIZE, SENTENCES_AT_A_TIME, Translation
+from pipelines.translation import BATCH_SIZE, TextTranslator, Translation
 
 _ATTEMPTS = 3  # of each request, while the server cannot be reached
 _FIRST_PAUSE = 0.5  # seconds before the second attempt; each pause is twice the last one
@@ -74,7 +73,7 @@ def open_remote(
     return RemoteTranslator(server, nbest=nbest, beam_size=beam_size, alpha=alpha)
 
 
-class RemoteTranslator:
+class RemoteTranslator(TextTranslator):
     """A `Translator` whose model is on a server.
 
     The signature `serving_default` is asked for one hypothesis as the model was exported, `nbest`
@@ -88,7 +87,8 @@ class RemoteTranslator:
         alpha: length penalty; None for the exported one, or 0.6 with a beam size of one's own.
 
     Raises:
-        InputError: nbest below 1 or above the beam size.
+        InputError: nbest below 1 or above the beam size. While translating: the server is absent,
+            refuses, or answers something else.
     """
 
     def __init__(
@@ -106,22 +106,6 @@ class RemoteTranslator:
         self.alpha = 0.6 if alpha is None else alpha
         if not 1 <= nbest <= self.beam_size:
             raise InputError(f"nbest must be from 1 to beam_size {self.beam_size}, got {nbest}")
-
-    def translate(self, sentences: Sequence[str]) -> list[str]:
-        """The best translation of each sentence, in their order."""
-        return [hypotheses[0].text for hypotheses in self.stream(sentences)]
-
-    def stream(
-        self, sentences: Iterable[str], sentences_at_a_time: int = SENTENCES_AT_A_TIME
-    ) -> Iterator[list[Translation]]:
-        """The `nbest` best translations of each sentence, in their order, as they are ready.
-
-        Raises:
-            InputError: the server is absent, refuses, or answers something else.
-        """
-        sentences = iter(sentences)
-        while chunk := list(islice(sentences, sentences_at_a_time)):
-            yield from self._translate_chunk(chunk)
 
     def _translate_chunk(self, sentences: Sequence[str]) -> list[list[Translation]]:
         by_length = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))

@@ -4,7 +4,7 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,12 @@ import sentencepiece
 from pipelines.errors import InputError
 from pipelines.optional import import_optional
 from pipelines.quiet import silence
-from pipelines.translation import Translation
+from pipelines.translation import TextTranslator, Translation
 
 METADATA_NAME, METADATA_FORMAT = "tf_relpos", 1
 
 
-class TFLiteTranslator:
+class TFLiteTranslator(TextTranslator):
     """Translates sentences one by one with TFLite.
 
     Beam size, length penalty and lengths are those of the export; sources beyond its
@@ -50,17 +50,7 @@ class TFLiteTranslator:
         except (RuntimeError, ValueError) as error:
             raise InputError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
 
-    def translate(self, sentences: Sequence[str]) -> list[str]:
-        """The translation of each sentence, in their order."""
-        return [hypotheses[0].text for hypotheses in self.stream(sentences)]
-
-    def stream(
-        self, sentences: Iterable[str], sentences_at_a_time: int = 1
-    ) -> Iterator[list[Translation]]:
-        """The translation of each sentence, in their order, as they are ready.
-
-        Sentences are translated one by one, whatever `sentences_at_a_time`.
-        """
+    def _translate_chunk(self, sentences: Sequence[str]) -> Iterator[list[Translation]]:
         for sentence in sentences:
             ids, score = self.search([*self._subwords.encode(sentence), self.metadata["end_id"]])
             ids = [i for i in ids if i not in (self.metadata["pad_id"], self.metadata["end_id"])]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pipelines.command_line import Parser, run
+from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
 from pipelines.open_translator import open_translator
@@ -54,9 +54,7 @@ class Translating:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = Parser(DESCRIPTION, prog="python -m pipelines.translate")
-    parser.add_section(Translating, "translating")
-    flags = parser.parse(arguments).translating
+    flags = parse_flags(Translating, DESCRIPTION, "python -m pipelines.translate", arguments)
     translator = open_translator(
         flags.model,
         nbest=flags.nbest,

@@ -1,8 +1,10 @@
 """What every translator gives, and the limits that all keep. Without TensorFlow: forms made to
 start fast use it."""
 
+import abc
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from itertools import islice
+from typing import NamedTuple
 
 MAX_SOURCE_LENGTH = 256  # subwords of a source that are read, its end mark included
 BATCH_SIZE = 32
@@ -14,13 +16,21 @@ class Translation(NamedTuple):
     score: float  # log-probability over the length penalty, in nats
 
 
-class TextTranslator(Protocol):
+class TextTranslator(abc.ABC):
     """What a model becomes, whatever its form."""
 
     def translate(self, sentences: Sequence[str]) -> list[str]:
         """The best translation of each sentence, in their order."""
+        return [hypotheses[0].text for hypotheses in self.stream(sentences)]
 
     def stream(
         self, sentences: Iterable[str], sentences_at_a_time: int = SENTENCES_AT_A_TIME
     ) -> Iterator[list[Translation]]:
         """The translations of each sentence, best first, in their order, as they are ready."""
+        sentences = iter(sentences)
+        while chunk := list(islice(sentences, sentences_at_a_time)):
+            yield from self._translate_chunk(chunk)
+
+    @abc.abstractmethod
+    def _translate_chunk(self, sentences: Sequence[str]) -> Iterable[list[Translation]]:
+        """The translations of sentences that are there together."""

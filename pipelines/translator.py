@@ -1,21 +1,15 @@
 """Text to text: tokenizer, beam search and detokenizer around a model."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from pipelines.tokenizer import Tokenizer
-from pipelines.translation import (
-    BATCH_SIZE,
-    MAX_SOURCE_LENGTH,
-    SENTENCES_AT_A_TIME,
-    Translation,
-)
+from pipelines.translation import BATCH_SIZE, MAX_SOURCE_LENGTH, TextTranslator, Translation
 from tf_relpos import Transformer, beam_search
 
 
-class Translator:
+class Translator(TextTranslator):
     """Translates sentences with a model, best hypotheses first.
 
     A sentence is translated alike whatever else stands in its batch. Sources beyond
@@ -43,18 +37,6 @@ class Translator:
             return tf.reshape(texts, tf.shape(scores)), scores
 
         self._search = search
-
-    def translate(self, sentences: Sequence[str]) -> list[str]:
-        """The best translation of each sentence, in their order."""
-        return [hypotheses[0].text for hypotheses in self.stream(sentences)]
-
-    def stream(
-        self, sentences: Iterable[str], sentences_at_a_time: int = SENTENCES_AT_A_TIME
-    ) -> Iterator[list[Translation]]:
-        """The K best translations of each sentence, in their order, as they are ready."""
-        sentences = iter(sentences)
-        while chunk := list(islice(sentences, sentences_at_a_time)):
-            yield from self._translate_chunk(chunk)
 
     def _translate_chunk(self, sentences: Sequence[str]) -> list[list[Translation]]:
         """Batches sentences of like length, so that little time goes to padding."""

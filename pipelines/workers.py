@@ -60,7 +60,9 @@ class Workers:
 
     def any(self, value: bool) -> bool:
         """Whether the value is true on any worker; all must ask."""
-        return self.count > 1 and bool(self._sum_of_one(tf.constant(value, tf.int32)) > 0) or value
+        if self.count == 1:
+            return value
+        return bool(self._sum_of_one(tf.constant(value, tf.int32)) > 0)
 
     def from_chief(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
         """The chief's values; all must ask, with values of the same shapes and types."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
-from pipelines.command_line import Parser, run
+from pipelines.command_line import parse_flags, run
 
 IMPLEMENTATIONS = ("plain", "transpose_reshape", "bucketed")
 SHAPES = ((128, 32), (64, 64), (32, 128), (8, 512))  # B, T of about 4,096 tokens
@@ -39,9 +39,7 @@ class Benchmark:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = Parser(__doc__, prog="python -m pipelines.benchmark.attention")
-    parser.add_section(Benchmark, "benchmark")
-    flags = parser.parse(arguments).benchmark
+    flags = parse_flags(Benchmark, __doc__, "python -m pipelines.benchmark.attention", arguments)
     from pipelines import quiet_tensorflow  # noqa: F401
 
     records = []

@@ -22,7 +22,7 @@ from datetime import date
 from pathlib import Path
 
 from pipelines.benchmark.synthetic_text import write_parallel_text
-from pipelines.command_line import Parser, run
+from pipelines.command_line import parse_flags, run
 from pipelines.errors import InputError
 
 TOKENS_PER_REPLICA = 4096
@@ -57,9 +57,7 @@ class Benchmark:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = Parser(__doc__, prog="python -m pipelines.benchmark.data")
-    parser.add_section(Benchmark, "benchmark")
-    flags = parser.parse(arguments).benchmark
+    flags = parse_flags(Benchmark, __doc__, "python -m pipelines.benchmark.data", arguments)
     records = [_measure(flags, pairs) for pairs in flags.pairs]
     if flags.output:
         device = f"CPU, {os.cpu_count()} cores, {platform.machine()}"

@@ -19,7 +19,7 @@ from datetime import date
 from pathlib import Path
 
 from pipelines import export
-from pipelines.command_line import Parser, run
+from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
 from pipelines.scoring import bleu
@@ -54,9 +54,7 @@ class Benchmark:
 
 
 def main(arguments: Sequence[str]) -> None:
-    parser = Parser(__doc__, prog="python -m pipelines.benchmark.forms")
-    parser.add_section(Benchmark, "benchmark")
-    flags = parser.parse(arguments).benchmark
+    flags = parse_flags(Benchmark, __doc__, "python -m pipelines.benchmark.forms", arguments)
     sources, references = (
         list(read_lines(path))[: flags.sentences] for path in (flags.source, flags.reference)
     )
