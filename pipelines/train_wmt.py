@@ -52,7 +52,8 @@ def main(arguments: Sequence[str]) -> int:
     workers = Workers.of(strategy)
     with run_directory.locked() if workers.is_chief else contextlib.nullcontext():
         config, prepared = prepare_run(config, paths, run_directory if workers.is_chief else None)
-        signal = train(config, prepared, run_directory, strategy)
+        with workers.noticing_losses():
+            signal = train(config, prepared, run_directory, strategy)
         if workers.is_chief and not signal:
             finish(config, prepared, run_directory, paths.export_dir)
         workers.wait_for_all()

@@ -34,7 +34,7 @@ def train(
 
     Raises:
         InputError: the corpus is too small for a batch, a checkpoint cannot be read, the loss is
-            not finite any more, or another worker is lost.
+            not finite any more, or another worker has other flags or data.
     """
     training = config.training
     keras.utils.set_random_seed(training.seed)
@@ -72,18 +72,17 @@ def train(
 
     interruption = callbacks.Interruption(workers)
     reports = _reports(config, prepared, run, trainer, state) if workers.is_chief else []
-    with workers.noticing_losses():
-        trainer.fit(
-            strategy.distribute_datasets_from_function(load),
-            steps_per_epoch=steps_left,
-            shuffle=False,
-            verbose=0,
-            callbacks=[
-                callbacks.NonFiniteLoss(skip=training.skip_non_finite),
-                *reports,
-                interruption,
-            ],
-        )
+    trainer.fit(
+        strategy.distribute_datasets_from_function(load),
+        steps_per_epoch=steps_left,
+        shuffle=False,
+        verbose=0,
+        callbacks=[
+            callbacks.NonFiniteLoss(skip=training.skip_non_finite),
+            *reports,
+            interruption,
+        ],
+    )
     return interruption.signal
 
 
