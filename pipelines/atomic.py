@@ -76,14 +76,11 @@ def remove_leftovers(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[str | None]:
+def exclusive(path: Path) -> Iterator[None]:
     """Holds a lock file until the block or the process ends, however it ends.
 
-    Yields:
-        None; or which process holds it, if another does.
-
     Raises:
-        InputError: the file cannot be written.
+        InputError: another process holds it, or the file cannot be written.
     """
     try:
         file = path.open("a+", encoding="utf-8")
@@ -95,8 +92,16 @@ def exclusive(path: Path) -> Iterator[str | None]:
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from error
     with file:
-        file.seek(0)
-        yield None if is_ours else file.read() or "another process"
+        if not is_ours:
+            file.seek(0)
+            raise InputError(
+                f"{path.parent} is in use by {file.read() or 'another process'}: wait for it, or "
+                "choose another directory"
+            )
+        try:
+            yield
+        finally:
+            file.truncate(0)
 
 
 def _try_to_lock(descriptor: int) -> bool:

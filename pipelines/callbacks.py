@@ -8,8 +8,9 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
-from pipelines.checkpoints import RunDirectory, RunState
+from pipelines.checkpoints import RunState
 from pipelines.errors import InputError
+from pipelines.run_directory import RunDirectory
 from pipelines.workers import Workers
 
 

@@ -3,12 +3,11 @@
     model.weights.h5   Keras's own format
     optimizer.npz      the optimizer's variables by number
     state.json         what else training goes on from
-    SHA256SUMS         as `sha256sum --check` reads them
+    SHA256SUMS         see `pipelines.checksums`
 
 Nothing in it can make a reader execute code.
 """
 
-import hashlib
 import io
 import json
 import zipfile
@@ -20,20 +19,12 @@ import keras
 import numpy as np
 
 from pipelines.atomic import new_directory
+from pipelines.checksums import Damaged, verify, write_checksums
 from pipelines.errors import InputError
 from pipelines.records import first_line
 from tf_relpos import Transformer
 
-WEIGHTS, OPTIMIZER, STATE, CHECKSUMS = (
-    "model.weights.h5",
-    "optimizer.npz",
-    "state.json",
-    "SHA256SUMS",
-)
-
-
-class DamagedCheckpoint(InputError):
-    """A file of a checkpoint is missing, or is not what was written."""
+WEIGHTS, OPTIMIZER, STATE = "model.weights.h5", "optimizer.npz", "state.json"
 
 
 def write_checkpoint(
@@ -66,45 +57,27 @@ def write_checkpoint(
             np.savez(directory / OPTIMIZER, **variables)
         text = json.dumps(state, indent=2, ensure_ascii=False)
         (directory / STATE).write_text(text + "\n", encoding="utf-8")
-        sums = [f"{sha256(file)}  {file.name}\n" for file in sorted(directory.iterdir())]
-        (directory / CHECKSUMS).write_text("".join(sums), encoding="utf-8")
-
-
-def verify(path: Path, *names: str) -> None:
-    """Compares files of a checkpoint with their checksums.
-
-    Raises:
-        DamagedCheckpoint: one differs, or is missing.
-    """
-    try:
-        sums = _checksums(path / CHECKSUMS)
-        for name in names:
-            if name not in sums:
-                raise DamagedCheckpoint(f"{path / CHECKSUMS} is damaged: {name} is not in it")
-            if sums[name] != sha256(path / name):
-                raise DamagedCheckpoint(f"{path / name} is damaged: its checksum is another")
-    except OSError as error:
-        raise DamagedCheckpoint(f"{error.filename} cannot be read: {error.strerror}") from error
+        write_checksums(directory)
 
 
 def read_state(path: Path) -> dict[str, Any]:
     """The state that was written with a checkpoint.
 
     Raises:
-        DamagedCheckpoint: it is missing, or is not what was written.
+        Damaged: it is missing, or is not what was written.
     """
     verify(path, STATE)
     try:
         return json.loads((path / STATE).read_text(encoding="utf-8"))
     except ValueError as error:
-        raise DamagedCheckpoint(f"{path / STATE} cannot be read: {first_line(error)}") from error
+        raise Damaged(f"{path / STATE} cannot be read: {first_line(error)}") from error
 
 
 def load_weights(path: Path, model: Transformer) -> None:
     """Loads the weights of a checkpoint.
 
     Raises:
-        DamagedCheckpoint: the file is missing, or is not what was written.
+        Damaged: the file is missing, or is not what was written.
         InputError: they are those of another model.
     """
     verify(path, WEIGHTS)
@@ -118,7 +91,7 @@ def load_average(paths: Sequence[Path], model: Transformer) -> None:
     """Loads the average of the weights of several checkpoints.
 
     Raises:
-        DamagedCheckpoint, InputError: as `load_weights`.
+        Damaged, InputError: as `load_weights`.
     """
     totals = [np.zeros(weight.shape) for weight in model.weights]
     for path in paths:
@@ -132,7 +105,7 @@ def load_optimizer(path: Path, optimizer: keras.optimizers.Optimizer) -> None:
     """Loads the optimizer's variables of a checkpoint.
 
     Raises:
-        DamagedCheckpoint: the file is missing, or is not what was written.
+        Damaged: the file is missing, or is not what was written.
         InputError: they are those of another optimizer.
     """
     verify(path, OPTIMIZER)
@@ -150,18 +123,3 @@ class _InMemory(io.BytesIO):
 
     def __str__(self):  # where Keras looks for the format
         return WEIGHTS
-
-
-def sha256(path: Path) -> str:
-    """The checksum of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _checksums(path: Path) -> dict[str, str]:
-    """Checksum by file name."""
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        return {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
-    except ValueError as error:
-        raise DamagedCheckpoint(f"{path} is damaged: it must hold checksums") from error

@@ -7,6 +7,7 @@
       target_offsets.npy
       pairs.npy           int64 [pairs], pair numbers sorted by bucket
       metadata.json       counts, buckets, tokenizer, settings
+      SHA256SUMS          see `pipelines.checksums`
 
 `pipelines.dataset_writer` makes such a directory.
 """
@@ -18,12 +19,14 @@ from pathlib import Path
 import numpy as np
 
 from pipelines.buckets import Bucket
+from pipelines.checksums import verify
 from pipelines.errors import InputError
 
 PAD_ID, UNKNOWN_ID, START_ID, END_ID = 0, 1, 2, 3
 
 FORMAT = 1
 METADATA_FILE = "metadata.json"
+ARRAYS = ("source_ids", "source_offsets", "target_ids", "target_offsets", "pairs")
 
 
 class TokenizedCorpus:
@@ -52,14 +55,13 @@ class TokenizedCorpus:
             InputError: the directory is missing, incomplete, damaged or of another format.
         """
         directory = Path(directory)
-        names = ("source_ids", "source_offsets", "target_ids", "target_offsets", "pairs")
         try:
             metadata = json.loads((directory / METADATA_FILE).read_text(encoding="utf-8"))
             if metadata["format"] != FORMAT:
                 raise ValueError(f"format {metadata['format']}, expected {FORMAT}")
             arrays = {
                 name: np.load(directory / f"{name}.npy", mmap_mode="r", allow_pickle=False)
-                for name in names
+                for name in ARRAYS
             }
             _check_sizes(metadata, arrays)
             return cls(directory, metadata, arrays)
@@ -71,6 +73,14 @@ class TokenizedCorpus:
 
     def __len__(self) -> int:
         return int(self._first[-1])
+
+    def verify(self) -> None:
+        """Compares the files with their checksums; it takes a second for each gigabyte or so.
+
+        Raises:
+            Damaged: one is not what was written.
+        """
+        verify(self.directory, METADATA_FILE, *(f"{name}.npy" for name in ARRAYS))
 
     def gather(self, bucket: int, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Reads pairs of one bucket, padded to its shape.

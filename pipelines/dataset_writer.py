@@ -16,6 +16,7 @@ import numpy as np
 
 from pipelines.atomic import new_directory
 from pipelines.buckets import Bucket, choose_boundaries
+from pipelines.checksums import write_checksums
 from pipelines.dataset import FORMAT, METADATA_FILE
 from pipelines.errors import InputError
 
@@ -123,6 +124,7 @@ class TokenizedCorpusWriter:
         }
         text = json.dumps(metadata, indent=1, ensure_ascii=False)
         (self._temporary / METADATA_FILE).write_text(text, encoding="utf-8")
+        write_checksums(self._temporary)
 
     def _sort(self, boundaries: np.ndarray) -> list[Bucket]:
         """Writes `pairs.npy`, a stable counting sort of the pairs by bucket."""

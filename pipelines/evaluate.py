@@ -44,8 +44,8 @@ def main(arguments: Sequence[str]) -> None:
 
     # A wrong flag should not wait for what takes seconds to import.
     from pipelines import quiet_tensorflow  # noqa: F401
-    from pipelines.checkpoints import RunDirectory
     from pipelines.report import score_record
+    from pipelines.run_directory import RunDirectory
     from pipelines.scoring import bleu
     from pipelines.training import load_translator
 

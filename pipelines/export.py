@@ -9,7 +9,7 @@ from pipelines.command_line import parse_flags, run
 from pipelines.errors import InputError
 
 if TYPE_CHECKING:
-    from pipelines.checkpoints import RunDirectory
+    from pipelines.run_directory import RunDirectory
     from pipelines.translator import Translator
 
 DESCRIPTION = """Export a trained model in a form to deploy. It appears complete or not at all, and
@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(Exporting, DESCRIPTION, "python -m pipelines.export", arguments)
     # A wrong flag should not wait for what takes seconds to import.
     from pipelines import quiet_tensorflow  # noqa: F401
-    from pipelines.checkpoints import RunDirectory
+    from pipelines.run_directory import RunDirectory
     from pipelines.training import load_translator
 
     run_directory = RunDirectory(flags.run_dir)

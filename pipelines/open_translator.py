@@ -94,7 +94,7 @@ def _contents(path: Path) -> str:
 
 def _open_run(path: str, choices: dict) -> TextTranslator:
     from pipelines import quiet_tensorflow  # noqa: F401
-    from pipelines.checkpoints import RunDirectory
+    from pipelines.run_directory import RunDirectory
     from pipelines.training import load_translator
 
     choices.pop("nbest", None)  # it gives all that it keeps

@@ -5,9 +5,9 @@
   train/                        the tokenized corpus, see `pipelines.dataset`; written last
   valid.source valid.target     held-out text as it is, so that scores are of raw text
   test.source test.target
+  lock                          held by the process that writes
 """
 
-import hashlib
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pipelines.atomic import new_file
+from pipelines.atomic import exclusive, new_file
+from pipelines.checksums import sha256
 from pipelines.dataset import TokenizedCorpus
 from pipelines.dataset_writer import TokenizedCorpusWriter
 from pipelines.errors import InputError
@@ -93,8 +94,9 @@ def prepare(
             learning one.
 
     Raises:
-        InputError: the directory holds a preparation with other settings or cannot be written
-            to, the corpus cannot be read, or nothing is left of it.
+        InputError: the directory holds a preparation with other settings or a damaged one, is
+            being written by another process or cannot be written to; the corpus cannot be read,
+            or nothing is left of it.
     """
     directory = Path(directory)
     settings = {
@@ -114,9 +116,12 @@ def prepare(
             directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise InputError(f"cannot write to {directory}: {error.strerror}") from error
-        _make(corpus, directory, settings, tokenizer)
+        with exclusive(directory / "lock"):
+            if not (directory / "train").exists():  # another process may have just made it
+                _make(corpus, directory, settings, tokenizer)
     prepared = open_prepared(directory)
     _check_same(directory, prepared.settings, settings)
+    prepared.train.verify()
     return prepared
 
 
@@ -124,15 +129,16 @@ def open_prepared(directory: str | Path) -> Prepared:
     """Opens what `prepare` made.
 
     Raises:
-        InputError: it is missing, incomplete, or its tokenizer has been exchanged.
+        InputError: it is missing, incomplete, or its tokenizer or held-out text has been changed.
     """
     directory = Path(directory)
     prepared = Prepared(directory, TokenizedCorpus.open(directory / "train"))
-    if _sha256(prepared.tokenizer_path) != prepared.train.metadata["tokenizer_sha256"]:
-        raise InputError(
-            f"{prepared.tokenizer_path} is not the tokenizer that {prepared.train.directory} was "
-            "made with"
-        )
+    made_with = prepared.train.metadata.get("made_with", {})
+    for name, digest in _sums(prepared.tokenizer_path, prepared.splits).items():
+        if made_with.get(name) != digest:
+            raise InputError(
+                f"{directory / name} is not what {prepared.train.directory} was made with"
+            )
     return prepared
 
 
@@ -157,7 +163,7 @@ def _make(
     metadata = {
         "settings": settings,
         "held_out": held_out,
-        "tokenizer_sha256": _sha256(tokenizer_path),
+        "made_with": _sums(tokenizer_path, held_out),
     }
     with TokenizedCorpusWriter(
         directory / "train",
@@ -191,7 +197,16 @@ def _read(path: Path) -> bytes:
 
 
 def _sha256(path: Path) -> str:
-    return hashlib.sha256(_read(path)).hexdigest()
+    try:
+        return sha256(path)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _sums(tokenizer: Path, held_out: Iterable[str]) -> dict[str, str]:
+    """Checksums by file name of what lies beside the arrays."""
+    text = chain.from_iterable(_text_paths(tokenizer.parent, split) for split in held_out)
+    return {path.name: _sha256(path) for path in (tokenizer, *text)}
 
 
 def _copy_tokenizer(tokenizer: Path, vocabulary_size: int, path: Path) -> None:

@@ -2,10 +2,10 @@
 
 import subprocess
 
-from pipelines.checkpoints import RunDirectory
 from pipelines.config import RunConfig
 from pipelines.exporters.saved_model import export_saved_model
 from pipelines.preparation import Prepared
+from pipelines.run_directory import RunDirectory
 from pipelines.scoring import bleu
 from pipelines.training import load_translator
 
@@ -24,7 +24,7 @@ def finish(
     translator, step = load_translator(run)
     if config.training.average_checkpoints > 1:
         checkpoint = "average"
-        run.average(translator.model, config.training.average_checkpoints)
+        run.checkpoints.average(translator.model, config.training.average_checkpoints)
     split = next((name for name in ("test", "valid") if name in prepared.splits), None)
     if split:
         sources, references = prepared.text(split)

@@ -37,8 +37,8 @@ def main(arguments: Sequence[str]) -> int:
     config, paths = parse(arguments)
     # A wrong flag should not wait for what takes seconds to import.
     from pipelines import devices
-    from pipelines.checkpoints import RunDirectory
     from pipelines.report import finish
+    from pipelines.run_directory import RunDirectory
     from pipelines.training import train
     from pipelines.workers import Workers
 
@@ -97,7 +97,7 @@ def _with_defaults(paths: Paths, config: RunConfig) -> Paths:
 
 def prepare_run(config: RunConfig, paths: Paths, run_directory):
     """Opens or makes the tokenized corpus, and starts the run directory if one is given."""
-    from pipelines.dataset import METADATA_FILE
+    from pipelines.checksums import CHECKSUMS
     from pipelines.preparation import open_prepared, prepare
 
     if paths.prepared:
@@ -106,6 +106,7 @@ def prepare_run(config: RunConfig, paths: Paths, run_directory):
         if run_directory is None:
             return config, prepared
         run_directory.start(config)
+        prepared.train.verify()
     else:
         corpus = config.corpus.corpus()
         run_directory.start(config)
@@ -116,7 +117,7 @@ def prepare_run(config: RunConfig, paths: Paths, run_directory):
             max_length=config.corpus.max_length,
             num_shapes=config.corpus.num_shapes,
         )
-    run_directory.use_data(prepared.tokenizer_path, prepared.train.directory / METADATA_FILE)
+    run_directory.use_data(prepared.tokenizer_path, prepared.train.directory / CHECKSUMS)
     return config, prepared
 
 

@@ -11,11 +11,12 @@ import tensorflow as tf
 from pipelines import callbacks, devices
 from pipelines.atomic import write_text
 from pipelines.buckets import batch_sizes, bucket_report
-from pipelines.checkpoints import RunDirectory, RunState
+from pipelines.checkpoints import RunState
 from pipelines.config import RunConfig
 from pipelines.epoch_plan import EpochPlan
 from pipelines.input import training_dataset
 from pipelines.preparation import Prepared
+from pipelines.run_directory import RunDirectory
 from pipelines.scoring import bleu
 from pipelines.tokenizer import Tokenizer
 from pipelines.trainer import TranslationTrainer
@@ -90,7 +91,8 @@ def _restore(run: RunDirectory, trainer: TranslationTrainer, workers: Workers) -
     """Loads the last checkpoint, which the chief alone needs to have."""
     state = RunState()
     if workers.is_chief:
-        state = run.restore(trainer.transformer, trainer.optimizer)
+        run.check()
+        state = run.checkpoints.restore(trainer.transformer, trainer.optimizer)
     if workers.count == 1:
         return state
     variables = [*trainer.transformer.weights, *trainer.optimizer.variables]
@@ -151,7 +153,8 @@ def load_translator(
         InputError: not a run directory, no such checkpoint, or files that do not match.
     """
     model = build(run.config().model)
-    step = run.load(model, checkpoint)
+    run.check()
+    step = run.checkpoints.load(model, checkpoint)
     tokenizer = Tokenizer(run.tokenizer_path)
     return Translator(model, tokenizer, beam_size=beam_size, alpha=alpha), step
 
@@ -168,7 +171,9 @@ def _reports(config, prepared, run, trainer, state) -> Sequence[keras.callbacks.
     keep = max(training.keep_checkpoints, training.average_checkpoints)
 
     def save(stopgap=False):
-        run.save(trainer.transformer, trainer.optimizer, state, keep=keep, stopgap=stopgap)
+        run.checkpoints.save(
+            trainer.transformer, trainer.optimizer, state, keep=keep, stopgap=stopgap
+        )
 
     validation = []
     if training.valid_every and "valid" in prepared.splits:

@@ -104,3 +104,17 @@ def history(run_dir):
     """The records of training in `history.jsonl`, those of validation left out."""
     lines = (Path(run_dir) / "history.jsonl").read_text(encoding="utf-8").splitlines()
     return [record for record in map(json.loads, lines) if "loss" in record]
+
+
+def small_model(inner_dim=7):
+    """A built `Transformer` and its optimizer."""
+    import keras
+
+    from tf_relpos import Transformer, TransformerConfig
+
+    sizes = {"vocabulary_size": 11, "model_dim": 6, "inner_dim": inner_dim, "num_heads": 3}
+    model = Transformer(TransformerConfig(**sizes, encoder_layers=1, decoder_layers=1))
+    model.build()
+    optimizer = keras.optimizers.Adam(0.1)
+    optimizer.build(model.trainable_variables)
+    return model, optimizer

@@ -1,5 +1,6 @@
 """Files and directories that are complete or absent."""
 
+import os
 import subprocess
 import sys
 
@@ -81,9 +82,11 @@ def test_directories_are_replaced_when_that_is_asked_for(tmp_path):
 
 
 def test_a_lock_file_tells_who_holds_it(tmp_path):
-    with exclusive(tmp_path / "lock") as holder:
-        assert holder is None
-        with exclusive(tmp_path / "lock") as other:
-            assert other.startswith("process ")
-    with exclusive(tmp_path / "lock") as holder:
-        assert holder is None
+    message = f"{tmp_path} is in use by process {os.getpid()} on .*: wait for it, or choose another"
+    for _ in range(2):
+        with (
+            exclusive(tmp_path / "lock"),
+            pytest.raises(InputError, match=message),
+            exclusive(tmp_path / "lock"),
+        ):
+            raise AssertionError("two hold it")

@@ -10,8 +10,9 @@ import pytest
 import tensorflow as tf
 
 from pipelines import callbacks
-from pipelines.checkpoints import RunDirectory, RunState
+from pipelines.checkpoints import RunState
 from pipelines.errors import InputError
+from pipelines.run_directory import RunDirectory
 from pipelines.workers import Workers
 
 pytestmark = pytest.mark.tensorflow_only

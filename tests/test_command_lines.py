@@ -11,7 +11,7 @@ from layer_checks import assert_close
 from runs import ENVIRONMENT, ROOT, call, command, history, run_command, train_flags
 
 from pipelines import evaluate, prepare, train_wmt, translate
-from pipelines.checkpoints import RunDirectory
+from pipelines.run_directory import RunDirectory
 from pipelines.training import build
 
 pytestmark = pytest.mark.tensorflow_only
@@ -58,7 +58,7 @@ def stop_at(step, number, arguments):
 def last_weights(run_dir):
     run = RunDirectory(run_dir)
     model = build(run.config().model)
-    step = run.load(model)
+    step = run.checkpoints.load(model)
     return step, np.concatenate([w.ravel() for w in model.get_weights()])
 
 
@@ -68,7 +68,7 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(corpus, uninterrupted
     print(f"interrupted at step {step}")
     arguments = train_flags(corpus, tmp_path / "run", **LONG)
     status, output, errors = stop_at(step, number, arguments)
-    saved = RunDirectory(tmp_path / "run").steps()[-1]
+    saved = RunDirectory(tmp_path / "run").checkpoints.steps()[-1]
     if number == signal.SIGKILL:
         assert status == -signal.SIGKILL
         assert saved % 25 == 0
@@ -105,8 +105,12 @@ def test_more_steps_continue_a_finished_run(corpus, uninterrupted, monkeypatch, 
 
 def test_the_run_directory(trained_run):
     run = RunDirectory(trained_run)
-    assert run.steps() == [400, 600] or run.steps() == [300, 400, 600]  # the best one may be older
-    assert run.best()["step"] in run.steps()
+    assert run.checkpoints.steps() == [400, 600] or run.checkpoints.steps() == [
+        300,
+        400,
+        600,
+    ]  # the best one may be older
+    assert run.checkpoints.best()["step"] in run.checkpoints.steps()
     assert run.config().model.model_dim == 32
     assert (trained_run / "tokenizer.model").exists()
     assert "0 empty, 0 too long" in (trained_run / "buckets.txt").read_text()

@@ -10,48 +10,30 @@ import subprocess
 import sys
 import threading
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 from full_disk import largest_files
-from runs import ENVIRONMENT, ROOT, call, command, flags, history, train_flags
+from runs import ENVIRONMENT, MODEL, ROOT, call, command, flags, history, small_model, train_flags
 
 from pipelines import evaluate, train_wmt
 from pipelines.callbacks import write_events
-from pipelines.checkpoint_files import sha256
-from pipelines.checkpoints import RunDirectory, RunState
+from pipelines.checkpoints import RunState
+from pipelines.checksums import sha256
 from pipelines.config import default_config
 from pipelines.dataset import TokenizedCorpus
 from pipelines.errors import InputError
 from pipelines.exporters.versions import new_version
-from tf_relpos import Transformer, TransformerConfig
+from pipelines.run_directory import RunDirectory
 
 pytestmark = pytest.mark.tensorflow_only
 
 FILES = ["model.weights.h5", "optimizer.npz", "state.json", "SHA256SUMS"]
 
 
-def make_model():
-    model = Transformer(
-        TransformerConfig(
-            vocabulary_size=11,
-            model_dim=6,
-            inner_dim=7,
-            num_heads=3,
-            encoder_layers=1,
-            decoder_layers=1,
-        )
-    )
-    model.build()
-    optimizer = keras.optimizers.Adam(0.1)
-    optimizer.build(model.trainable_variables)
-    return model, optimizer
-
-
 @pytest.fixture(scope="module")
 def trained():
-    return make_model()
+    return small_model()
 
 
 @pytest.fixture
@@ -70,7 +52,7 @@ def run(tmp_path, trained):
 def save(run, trained, step, keep=9):
     model, optimizer = trained
     model.set_weights([np.full(w.shape, step, "float32") for w in model.weights])
-    run.save(model, optimizer, RunState(step, {"step": 1, "bleu": 3.5}), keep=keep)
+    run.checkpoints.save(model, optimizer, RunState(step, {"step": 1, "bleu": 3.5}), keep=keep)
 
 
 def damage(path, how):
@@ -102,25 +84,25 @@ def content_of(directory):
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize("how", ["gone", "cut", "empty", "a bit"])
 def test_the_newest_good_checkpoint_is_resumed_from(run, trained, capfd, name, how):
-    damage(run.checkpoints_path / "step-00000002" / name, how)
+    damage(run.checkpoints.path / "step-00000002" / name, how)
     capfd.readouterr()
-    assert run.restore(*trained).step == 1
+    assert run.checkpoints.restore(*trained).step == 1
     assert all(np.all(w == 1) for w in trained[0].get_weights())
     told = one_line(capfd.readouterr().err)
     assert re.search(r"step-00000002/\S+ .*: set aside as step-00000002.damaged", told)
-    assert run.steps() == [1]
+    assert run.checkpoints.steps() == [1]
     save(run, trained, 2)
-    assert run.restore(*trained).step == 2
+    assert run.checkpoints.restore(*trained).step == 2
 
 
 @pytest.mark.parametrize("name", FILES[:3])
 def test_without_a_good_checkpoint_the_run_stops_and_all_stays(run, trained, name):
     for step in (1, 2):
-        damage(run.checkpoints_path / f"step-0000000{step}" / name, "cut")
+        damage(run.checkpoints.path / f"step-0000000{step}" / name, "cut")
     before = content_of(run.path)
     message = f"no checkpoint that is not damaged: .*step-00000002/{name} is damaged"
     with pytest.raises(InputError, match=message) as caught:
-        run.restore(*trained)
+        run.checkpoints.restore(*trained)
     one_line(str(caught.value))
     assert content_of(run.path) == before
 
@@ -128,21 +110,21 @@ def test_without_a_good_checkpoint_the_run_stops_and_all_stays(run, trained, nam
 @pytest.mark.parametrize("name", ["model.weights.h5", "state.json", "SHA256SUMS"])
 @pytest.mark.parametrize("checkpoint", ["last", "best", "average"])
 def test_weights_that_were_asked_for_are_not_replaced_by_others(run, trained, name, checkpoint):
-    run.average(trained[0], 2)
+    run.checkpoints.average(trained[0], 2)
     where = {"last": "step-00000002", "best": "step-00000001", "average": "average"}[checkpoint]
-    damage(run.checkpoints_path / where / name, "empty")
+    damage(run.checkpoints.path / where / name, "empty")
     before = content_of(run.path)
     with pytest.raises(InputError, match=f"{where}/{name} is damaged") as caught:
-        run.load(trained[0], checkpoint)
+        run.checkpoints.load(trained[0], checkpoint)
     one_line(str(caught.value))
     assert content_of(run.path) == before
 
 
 def test_a_damaged_checkpoint_is_not_averaged(run, trained):
-    damage(run.checkpoints_path / "step-00000001" / "model.weights.h5", "a bit")
+    damage(run.checkpoints.path / "step-00000001" / "model.weights.h5", "a bit")
     with pytest.raises(InputError, match="step-00000001/model.weights.h5 is damaged"):
-        run.average(trained[0], 2)
-    assert not run.average_path.exists()
+        run.checkpoints.average(trained[0], 2)
+    assert not run.checkpoints.average_path.exists()
 
 
 class Malice:
@@ -156,12 +138,12 @@ class Malice:
 
 
 def test_no_file_of_a_checkpoint_can_execute_code(run, trained, tmp_path):
-    directory, trace = run.checkpoints_path / "step-00000002", tmp_path / "trace"
+    directory, trace = run.checkpoints.path / "step-00000002", tmp_path / "trace"
     malice = np.array([Malice(trace)], dtype=object)
     for name, read in (
-        ("optimizer.npz", lambda: run.restore(*trained)),
-        ("model.weights.h5", lambda: run.load(trained[0])),
-        ("state.json", lambda: run.load(trained[0])),
+        ("optimizer.npz", lambda: run.checkpoints.restore(*trained)),
+        ("model.weights.h5", lambda: run.checkpoints.load(trained[0])),
+        ("state.json", lambda: run.checkpoints.load(trained[0])),
     ):
         intact = content_of(directory)
         if name == "optimizer.npz":
@@ -199,10 +181,9 @@ def test_an_edited_configuration_is_told(run, trained):
     run.config_path.write_text(json.dumps(config))
     with pytest.raises(InputError, match="run_dir .* was started with beta_2 0.5, not 0.98"):
         run.start(default_config("tiny", demo=True))
-    for read in (lambda: run.load(trained[0]), lambda: run.restore(*trained)):
-        message = "config.json has been changed: .* trained with beta_2 0.98, not 0.5"
-        with pytest.raises(InputError, match=message):
-            read()
+    message = "config.json has been changed: .* trained with beta_2 0.98, not 0.5"
+    with pytest.raises(InputError, match=message):
+        run.check()
 
 
 @pytest.mark.parametrize("how", ["gone", "cut", "empty"])
@@ -217,13 +198,13 @@ def test_a_lost_configuration_is_told(run, how):
 
 @pytest.mark.parametrize("content", ["", "[1", "[]", '{"step": "two"}', "\0\0\0"])
 def test_a_damaged_best_json_is_told_and_made_again(run, trained, content, capfd):
-    run.best_path.write_text(content)
+    run.checkpoints.best_path.write_text(content)
     with pytest.raises(InputError, match="best.json cannot be read"):
-        run.load(trained[0], "best")
+        run.checkpoints.load(trained[0], "best")
     capfd.readouterr()
-    run.restore(*trained)
+    run.checkpoints.restore(*trained)
     assert "best.json cannot be read" in one_line(capfd.readouterr().err)
-    assert run.best() == {"step": 1, "bleu": 3.5}
+    assert run.checkpoints.best() == {"step": 1, "bleu": 3.5}
 
 
 @pytest.mark.parametrize("content", [b"[{", b"{}", b"\xff\0"])
@@ -267,13 +248,30 @@ def test_another_number_of_replicas_is_refused(run, trained):
         RunDirectory(run.path).use_replicas(3)
 
 
-def test_an_exchanged_tokenizer_is_not_translated_with(run, trained):
+@pytest.mark.parametrize("own", [True, False], ids=["the run's own", "--prepared"])
+def test_an_array_with_a_flipped_bit_is_not_trained_on(own, corpus, tmp_path, monkeypatch, capfd):
+    run, prepared = tmp_path / "run", tmp_path / "run" / "prepared"
+    settings = {"splits": ["train"], "tokens_per_replica": 256}
+    assert call(train_wmt.main, train_flags(corpus, run, **settings, steps=1), monkeypatch) == 0
+    if not own:
+        prepared = shutil.copytree(prepared, tmp_path / "prepared")
+    damage(prepared / "train" / "source_ids.npy", "a bit")
+    arguments = train_flags(corpus, run, **settings, steps=2)
+    if not own:
+        arguments = flags(**MODEL, prepared=prepared, run_dir=tmp_path / "other", steps=2)
+    capfd.readouterr()
+    assert call(train_wmt.main, arguments, monkeypatch) == 2
+    message = f"error: {prepared}/train/source_ids.npy is damaged: its checksum is another\n"
+    assert one_line(capfd.readouterr().err) == message
+
+
+def test_an_exchanged_tokenizer_is_not_translated_with(run):
     run.tokenizer_path.write_text("other")
     with pytest.raises(InputError, match="tokenizer.model is not what the checkpoints were"):
-        run.load(trained[0])
+        run.check()
     run.tokenizer_path.unlink()
     with pytest.raises(InputError, match="tokenizer.model is not what the checkpoints were"):
-        run.load(trained[0])
+        run.check()
 
 
 # A full disk
@@ -282,9 +280,9 @@ def test_an_exchanged_tokenizer_is_not_translated_with(run, trained):
 @pytest.mark.parametrize("name", FILES)
 def test_a_checkpoint_that_does_not_fit_leaves_nothing(run, trained, name, capfd):
     """Whichever is the largest file that fits."""
-    run.average(trained[0], 2)
-    size = (run.checkpoints_path / "step-00000002" / name).stat().st_size
-    largest = max(path.stat().st_size for path in run.checkpoints_path.rglob("*"))
+    run.checkpoints.average(trained[0], 2)
+    size = (run.checkpoints.path / "step-00000002" / name).stat().st_size
+    largest = max(path.stat().st_size for path in run.checkpoints.path.rglob("*"))
     size = min(size, largest - 1)
     before = content_of(run.path)
     capfd.readouterr()
@@ -294,11 +292,11 @@ def test_a_checkpoint_that_does_not_fit_leaves_nothing(run, trained, name, capfd
         largest_files(0),
         pytest.raises(InputError, match="cannot write .*average: "),
     ):
-        run.average(trained[0], 2)
+        run.checkpoints.average(trained[0], 2)
     assert content_of(run.path) == before
     assert capfd.readouterr().err == ""
     save(run, trained, 3, keep=1)
-    assert run.restore(*trained).step == 3
+    assert run.checkpoints.restore(*trained).step == 3
 
 
 def test_records_that_do_not_fit_stay_as_they_were(run, trained):
@@ -342,12 +340,12 @@ def test_a_run_goes_on_when_there_is_room_again(corpus, tmp_path):
     settings = {"splits": ["train"], "tokens_per_replica": 256, "checkpoint_every": 2}
     arguments = train_flags(corpus, run.path, **settings, steps=2)
     assert train(arguments).returncode == 0
-    before = content_of(run.checkpoints_path)
+    before = content_of(run.checkpoints.path)
     arguments = train_flags(corpus, run.path, **settings, steps=5, log_every=1)
     result = train(arguments, kilobytes=260)  # optimizer.npz is larger, alone
     assert result.returncode == 2
     assert re.fullmatch(r"error: cannot write \S*step-00000004: File too large\n", result.stderr)
-    assert content_of(run.checkpoints_path) == before
+    assert content_of(run.checkpoints.path) == before
     result = train(arguments)
     assert result.returncode == 0, result.stderr
     assert "resumed at step 2" in result.stdout
@@ -372,7 +370,7 @@ def train(arguments, kilobytes="unlimited"):
 
 HOLDER = """
 import sys
-from pipelines.checkpoints import RunDirectory
+from pipelines.run_directory import RunDirectory
 with RunDirectory(sys.argv[1]).locked():
     print("locked", flush=True)
     sys.stdin.read()
@@ -392,17 +390,17 @@ def test_of_two_runs_in_one_directory_the_second_is_told(run, trained, corpus, m
         assert holder.stdout.readline() == "locked\n"
         before = content_of(run.path)
         assert call(train_wmt.main, train_flags(corpus, run.path), monkeypatch) == 2
-        message = f"error: run_dir {run.path} is in use by process {holder.pid} on "
+        message = f"error: {run.path} is in use by process {holder.pid} on "
         assert one_line(capfd.readouterr().err).startswith(message)
         assert content_of(run.path) == before
-        assert run.load(trained[0]) == 2  # reading needs no lock
+        assert run.checkpoints.load(trained[0]) == 2  # reading needs no lock
         holder.send_signal(signal.SIGKILL)
     with run.locked():  # a lock dies with its process
         pass
 
 
 def test_reading_is_safe_while_old_checkpoints_go(run, trained):
-    reader, ended = make_model()[0], threading.Event()
+    reader, ended = small_model()[0], threading.Event()
 
     def write():
         for step in range(3, 40):
@@ -413,7 +411,7 @@ def test_reading_is_safe_while_old_checkpoints_go(run, trained):
     writer.start()
     steps = []
     while not ended.is_set():
-        steps.append(run.load(reader))
+        steps.append(run.checkpoints.load(reader))
         assert all(np.all(w == steps[-1]) for w in reader.get_weights())
     writer.join()
     assert steps == sorted(steps) and len(set(steps)) > 1
@@ -424,7 +422,7 @@ def test_reading_is_safe_while_old_checkpoints_go(run, trained):
 
 def test_commands_name_the_damaged_file(corpus, trained_run, tmp_path, monkeypatch, capfd):
     copy = RunDirectory(shutil.copytree(trained_run, tmp_path / "run"))
-    damage(copy.checkpoints_path / f"step-{copy.steps()[-1]:08d}" / FILES[0], "cut")
+    damage(copy.checkpoints.path / f"step-{copy.checkpoints.steps()[-1]:08d}" / FILES[0], "cut")
     arguments = flags(run_dir=copy.path, source=corpus / "test.en", reference=corpus / "test.de")
     capfd.readouterr()
     assert call(evaluate.main, arguments, monkeypatch) == 2

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import pipelines.tokenization
+from pipelines.dataset import METADATA_FILE
 from pipelines.errors import InputError
 from pipelines.preparation import open_prepared, prepare
 from pipelines.tokenizer import Tokenizer
@@ -141,7 +142,7 @@ def test_interrupted_work_is_begun_again(tmp_path):
 
     with pytest.raises(InputError, match="^line 332 is missing$"):
         prepare(Broken({"train": 331}), tmp_path / "run", **SETTINGS)
-    assert [path.name for path in (tmp_path / "run").iterdir()] == ["tokenizer.model"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["lock", "tokenizer.model"]
     with pytest.raises(InputError, match="no tokenized corpus"):
         open_prepared(tmp_path / "run")
     assert len(prepare(WordCorpus({"train": 331}), tmp_path / "run", **SETTINGS).train) == 331
@@ -159,14 +160,45 @@ def test_a_given_tokenizer_is_used(corpus, directory, tmp_path):
         prepare(small, tmp_path / "other", tokenizer=tmp_path / "absent", vocabulary_size=300)
 
 
-def test_an_exchanged_tokenizer_is_noticed(tmp_path):
-    prepared = prepare(WordCorpus({"train": 50}), tmp_path / "run", **SETTINGS)
-    prepared.tokenizer_path.write_bytes(b"another")
-    with pytest.raises(InputError, match="is not the tokenizer that .* was made with"):
-        open_prepared(tmp_path / "run")
-    prepared.tokenizer_path.unlink()
-    with pytest.raises(InputError, match="cannot read .*tokenizer.model"):
-        open_prepared(tmp_path / "run")
+@pytest.mark.parametrize("name", ["tokenizer.model", "valid.source", "valid.target"])
+def test_exchanged_files_are_noticed(tmp_path, name):
+    prepare(WordCorpus({"train": 50, "valid": 2}), tmp_path, **SETTINGS)
+    (tmp_path / name).write_bytes(b"another")
+    with pytest.raises(InputError, match=f"/{name} is not what .*/train was made with"):
+        open_prepared(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(InputError, match=f"cannot read .*{name}"):
+        open_prepared(tmp_path)
+
+
+@pytest.mark.parametrize("name", [METADATA_FILE, "pairs.npy", "source_ids.npy"])
+def test_a_flipped_bit_is_noticed(tmp_path, name):
+    corpus = WordCorpus({"train": 50})
+    path = prepare(corpus, tmp_path, **SETTINGS).train.directory / name
+    content = bytearray(path.read_bytes())
+    place = content.index(b'"empty": 0') + 9 if name == METADATA_FILE else -1
+    content[place] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=f"/{name} is damaged: its checksum is another"):
+        prepare(corpus, tmp_path, **SETTINGS)
+    (tmp_path / "train" / "SHA256SUMS").unlink()
+    with pytest.raises(InputError, match="/SHA256SUMS cannot be read"):
+        prepare(corpus, tmp_path, **SETTINGS)
+
+
+def test_two_preparations_in_one_directory(tmp_path):
+    """The later one is told at once; when the first is done, it takes over what that has made."""
+    corpus = WordCorpus({"train": 50})
+
+    class Meanwhile(WordCorpus):
+        def pairs(self, split):
+            with pytest.raises(InputError, match="is in use by process .*: wait for it, or choose"):
+                prepare(corpus, tmp_path, **SETTINGS)
+            return super().pairs(split)
+
+    first = prepare(Meanwhile({"train": 50}), tmp_path, **SETTINGS)
+    second = prepare(corpus, tmp_path, **SETTINGS)
+    assert second.train.metadata == first.train.metadata
 
 
 def test_unusable_corpora_and_places_are_refused(tmp_path, directory):

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from pipelines.benchmark.synthetic_text import write_parallel_text
 from pipelines.command_line import parse_flags, run
+from pipelines.dataset import TokenizedCorpus
 from pipelines.errors import InputError
 
 TOKENS_PER_REPLICA = 4096
@@ -99,6 +100,9 @@ def _prepare(text: Sequence[Path], directory: Path, vocabulary_size: int) -> dic
     tokens = metadata["source_tokens"] + metadata["target_tokens"]
     seconds = sum(phase["seconds"] for phase in phases.values())
     disk = sum(path.stat().st_size for path in (directory / "train").iterdir())
+    began = time.monotonic()
+    TokenizedCorpus.open(directory / "train").verify()
+    verify_seconds = time.monotonic() - began
     return {
         "minutes": round(seconds / 60, 2),
         "cpu_minutes": round(sum(phase["cpu_seconds"] for phase in phases.values()) / 60, 2),
@@ -106,6 +110,7 @@ def _prepare(text: Sequence[Path], directory: Path, vocabulary_size: int) -> dic
         "tokens": tokens,
         "tokens_per_cpu_second": round(tokens / phases["tokenizing"]["cpu_seconds"]),
         "disk_bytes_per_pair": round(disk / metadata["pairs"], 1),
+        "verify_seconds": round(verify_seconds, 2),
         "dropped": metadata["dropped"],
         "phases": {
             name: {field: round(value, 1) for field, value in phase.items()}

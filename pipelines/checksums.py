@@ -1,0 +1,50 @@
+"""Checksums of the files of a directory, in a file beside them that `sha256sum --check` reads."""
+
+import hashlib
+from pathlib import Path
+
+from pipelines.errors import InputError
+
+CHECKSUMS = "SHA256SUMS"
+
+
+class Damaged(InputError):
+    """A file is missing, or is not what was written."""
+
+
+def sha256(path: Path) -> str:
+    """The checksum of a file, in hexadecimal digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_checksums(directory: Path) -> None:
+    """Writes those of all files that are there."""
+    sums = [f"{sha256(file)}  {file.name}\n" for file in sorted(directory.iterdir())]
+    (directory / CHECKSUMS).write_text("".join(sums), encoding="utf-8")
+
+
+def verify(directory: Path, *names: str) -> None:
+    """Compares files of a directory with their checksums, reading each of them once.
+
+    Raises:
+        Damaged: one differs, or is missing.
+    """
+    try:
+        sums = _checksums(directory / CHECKSUMS)
+        for name in names:
+            if name not in sums:
+                raise Damaged(f"{directory / CHECKSUMS} is damaged: {name} is not in it")
+            if sums[name] != sha256(directory / name):
+                raise Damaged(f"{directory / name} is damaged: its checksum is another")
+    except OSError as error:
+        raise Damaged(f"{error.filename} cannot be read: {error.strerror}") from error
+
+
+def _checksums(path: Path) -> dict[str, str]:
+    """Checksum by file name."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+        return {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
+    except ValueError as error:
+        raise Damaged(f"{path} is damaged: it must hold checksums") from error
