@@ -9,10 +9,11 @@ from pathlib import Path
 import keras
 from serving_model import exported
 
-from pipelines.checkpoints import RunDirectory, RunState
+from pipelines.checkpoints import RunState
 from pipelines.config import CorpusConfig, RunConfig, TrainingConfig
 from pipelines.exporters.ctranslate2 import export_ctranslate2
 from pipelines.exporters.tflite import export_tflite
+from pipelines.run_directory import RunDirectory
 
 STEP = 7
 
@@ -28,7 +29,7 @@ def write_run(path: Path) -> Path:
     run = start_run(path)
     optimizer = keras.optimizers.Adam()
     optimizer.build(model.trainable_variables)
-    run.save(model, optimizer, RunState(STEP), keep=1)
+    run.checkpoints.save(model, optimizer, RunState(STEP), keep=1)
     return path
 
 

@@ -14,10 +14,10 @@ import pytest
 from c_program import compiled, needs_compiler, parse, run
 
 from pipelines import export, train_wmt
-from pipelines.checkpoints import RunDirectory
 from pipelines.corpora.text_files import read_lines
 from pipelines.ctranslate2_translator import CTranslate2Translator
 from pipelines.open_translator import open_translator
+from pipelines.run_directory import RunDirectory
 from pipelines.scoring import bleu
 from pipelines.training import load_translator
 from pipelines.translation import Translation

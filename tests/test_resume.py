@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from runs import ENVIRONMENT, ROOT, command, run_command, train_flags, write_corpus
 
-from pipelines.checkpoints import RunDirectory
 from pipelines.open_translator import open_translator
+from pipelines.run_directory import RunDirectory
 from pipelines.training import build
 
 pytestmark = [pytest.mark.tensorflow_only, pytest.mark.slow]
@@ -101,7 +101,7 @@ def kill(arguments, place, how, seen, delay, last_step):
 
 
 def step_of(place):
-    steps = RunDirectory(place / "run").steps()
+    steps = RunDirectory(place / "run").checkpoints.steps()
     return steps[-1] if steps else 0
 
 
@@ -109,8 +109,8 @@ def assert_same(place, expected_place):
     run, expected = (RunDirectory(p / "run") for p in (place, expected_place))
     assert history(run) == history(expected)
     assert run.scores() == expected.scores()
-    assert run.best() == expected.best()
-    assert run.steps() == expected.steps()
+    assert run.checkpoints.best() == expected.checkpoints.best()
+    assert run.checkpoints.steps() == expected.checkpoints.steps()
     assert states(run) == states(expected)
     for checkpoint in ("last", "best", "average"):
         pairs = zip(weights(run, checkpoint), weights(expected, checkpoint), strict=True)
@@ -136,7 +136,7 @@ def history(run):
 
 def states(run):
     """What each checkpoint says of the run, without what is measured."""
-    found = [json.loads(path.read_text()) for path in run.checkpoints_path.glob("*/state.json")]
+    found = [json.loads(path.read_text()) for path in run.checkpoints.path.glob("*/state.json")]
     for state in found:
         state.get("interval", {}).pop("seconds", None)
     return sorted(found, key=str)
@@ -144,11 +144,11 @@ def states(run):
 
 def weights(run, checkpoint):
     model = build(run.config().model)
-    run.load(model, checkpoint)
+    run.checkpoints.load(model, checkpoint)
     return model.get_weights()
 
 
 def optimizer(run):
-    path = run.checkpoints_path / f"step-{run.steps()[-1]:08d}" / "optimizer.npz"
+    path = run.checkpoints.path / f"step-{run.checkpoints.steps()[-1]:08d}" / "optimizer.npz"
     with np.load(path) as variables:
         return [variables[name] for name in variables.files]

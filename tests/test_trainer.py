@@ -229,14 +229,14 @@ def test_two_replicas_train_like_one(tmp_path):
         f"""
 import json, keras, numpy as np
 from pipelines import train_wmt
-from pipelines.checkpoints import RunDirectory
+from pipelines.run_directory import RunDirectory
 from pipelines.training import build
 results = {{}}
 for name, arguments in {runs!r}.items():
     train_wmt.main(arguments)
     run = RunDirectory(arguments[arguments.index("--run_dir") + 1])
     model = build(run.config().model)
-    assert run.load(model) == 20
+    assert run.checkpoints.load(model) == 20
     results[name] = np.concatenate([w.ravel() for w in model.get_weights()])
 np.savez(r"{tmp_path / "weights.npz"}", **results)
 """

@@ -12,9 +12,9 @@ from layer_checks import run_python
 from runs import pairs
 from tensorflow.core.protobuf import saved_model_pb2
 
-from pipelines.checkpoints import RunDirectory
 from pipelines.errors import InputError
 from pipelines.exporters.saved_model import export_saved_model
+from pipelines.run_directory import RunDirectory
 from pipelines.training import load_translator
 
 pytestmark = pytest.mark.tensorflow_only

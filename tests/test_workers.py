@@ -14,11 +14,11 @@ from layer_checks import assert_close
 from runs import ENVIRONMENT, MODEL, ROOT, call, command, flags, history, run_command
 
 from pipelines import train_wmt
-from pipelines.checkpoints import RunDirectory
 from pipelines.dataset import TokenizedCorpus
 from pipelines.epoch_plan import EpochPlan
 from pipelines.errors import InputError
 from pipelines.input import training_dataset
+from pipelines.run_directory import RunDirectory
 from pipelines.training import build
 from pipelines.workers import Workers, check_tf_config, replicas_of
 
@@ -103,7 +103,7 @@ def ended(process):
 def weights(run_dir):
     run = RunDirectory(run_dir)
     model = build(run.config().model)
-    assert run.load(model) == STEPS
+    assert run.checkpoints.load(model) == STEPS
     return np.concatenate([w.ravel() for w in model.get_weights()])
 
 
@@ -162,7 +162,7 @@ def test_the_others_stop_when_a_worker_dies_and_all_resume(prepared, alone, tmp_
         wait_for(tmp_path / "0" / "checkpoints" / "step-00000010")
         processes[1].send_signal(signal.SIGTERM)
         assert [ended(process)[0] for process in processes] == [128 + signal.SIGTERM] * 2
-    assert 10 <= RunDirectory(tmp_path / "0").steps()[-1] < STEPS
+    assert 10 <= RunDirectory(tmp_path / "0").checkpoints.steps()[-1] < STEPS
 
     with started(prepared, tmp_path, 2) as processes:
         assert [ended(process)[0] for process in processes] == [0, 0]
