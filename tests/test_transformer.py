@@ -133,6 +133,36 @@ def test_step_by_step_equals_all_at_once(rng, position, norm):
         assert_close(step_logits, expected.reshape(B, K, T, V)[:, :, index])
 
 
+@pytest.mark.tensorflow_only
+def test_caches_grow_where_a_graph_does_not_know_the_length(rng):
+    import tensorflow as tf
+
+    model = make_model(rng)
+    source_ids, target_ids = make_ids(rng, B, S), make_ids(rng, B, K, T)
+    flat = target_ids.reshape(B * K, T)
+    expected = logits(model, np.repeat(source_ids, K, axis=0), flat).reshape(B, K, T, V)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None], "int32")], autograph=False)
+    def decode(source_ids):
+        memory = model.encode(source_ids)
+        cache = model.initial_cache(memory, K, tf.shape(source_ids)[1] + 50)
+        sizes, found = [], []
+        for index in range(T):
+            step_logits, cache = model.step(target_ids[:, :, index], cache, index, memory)
+            sizes.append(tf.shape(cache[0])[3])
+            found.append(step_logits)
+        return sizes, tf.stack(found, axis=2)
+
+    sizes, found = decode(source_ids)
+    assert [int(size) for size in sizes] == list(range(1, T + 1))
+    assert_close(found, expected)
+    # Known lengths are kept: of an int, and of a tensor that has a value.
+    for length in (T, tf.constant(T)):
+        cache = model.initial_cache(model.encode(source_ids), K, length)
+        _, cache = model.step(target_ids[:, :, 0], cache, 0, model.encode(source_ids))
+        assert cache[0].shape[3] == T
+
+
 @pytest.mark.parametrize("mode", COMPILED_MODES)
 def test_compiles_for_unknown_lengths(rng, mode):
     model = make_model(rng, encoder_layers=1, decoder_layers=1)

@@ -226,7 +226,8 @@ class DecoderBlock(_Block):
 
         Args:
             x: `[B, K, D]`.
-            cache: keys and values of the positions before, `[B, K, 2, L, N, H]`.
+            cache: keys and values of the positions before, `[B, K, 2, L, N, H]`; a position longer
+                afterwards, where a graph does not know L.
             index: the position, a scalar int.
             encoded_cache: `cross_attention.compute_cache(encoded)`, `[B, 2, S, N, H]`. The K
                 hypotheses attend to it side by side, as if they were K positions: no copies.
@@ -236,6 +237,8 @@ class DecoderBlock(_Block):
             `[B, K, D]` and the cache with this position written to it.
         """
         B, K, D = ops.shape(x)
+        if cache.shape[3] is None:
+            cache = ops.pad(cache, [(0, 0), (0, 0), (0, 0), (0, 1), (0, 0), (0, 0)])
 
         def attend_to_target(y):
             nonlocal cache

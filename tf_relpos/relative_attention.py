@@ -237,5 +237,7 @@ def _write_cache(cache, new, index):
     source = ops.arange(ops.shape(cache)[2], dtype="int32") - ops.cast(index, "int32")
     last = ops.shape(new)[2] - 1
     is_new = ops.reshape((source >= 0) & (source <= last), (1, 1, -1, 1, 1))
-    spread = ops.take(new, ops.clip(source, 0, last), axis=2)
-    return ops.where(is_new, ops.cast(spread, cache.dtype), cache)
+    new = ops.cast(new, cache.dtype)
+    if T != 1:
+        new = ops.take(new, ops.clip(source, 0, last), axis=2)
+    return ops.where(is_new, new, cache)

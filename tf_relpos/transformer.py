@@ -150,17 +150,27 @@ class Transformer(keras.Model):
         }
 
     def initial_cache(self, memory, beam_size, max_length):
-        """Empty self-attention caches: `[B, K, 2, L, N, H]` for each decoder block.
+        """Empty self-attention caches for each decoder block.
 
         Args:
             memory: what `encode` gave.
             beam_size: K.
             max_length: L, an int or a scalar int tensor.
+
+        Returns:
+            a list of `[B, K, 2, L, N, H]`. Where a graph does not know L, of `[B, K, 2, 0, N, H]`:
+            they grow, so that a step takes time for the positions that there are, and not for L.
         """
         keys_values = memory["keys_values"][0]
         B, (N, H) = ops.shape(keys_values)[0], keys_values.shape[-2:]
-        shape = (B, beam_size, 2, max_length, N, H)
-        return [ops.zeros(shape, dtype=keys_values.dtype) for _ in self.decoder_blocks]
+
+        def zeros(length):
+            return ops.zeros((B, beam_size, 2, length, N, H), dtype=keys_values.dtype)
+
+        cache = zeros(max_length)
+        if cache.shape[3] is None:
+            cache = zeros(max_length * 0)  # a length that a graph knows could not change in a loop
+        return [cache for _ in self.decoder_blocks]
 
     def step(self, token_ids, cache, index, memory):
         """Logits of the next token of each hypothesis.
