@@ -121,7 +121,6 @@ def prepare(
                 _make(corpus, directory, settings, tokenizer)
     prepared = open_prepared(directory)
     _check_same(directory, prepared.settings, settings)
-    prepared.train.verify()
     return prepared
 
 
@@ -129,10 +128,11 @@ def open_prepared(directory: str | Path) -> Prepared:
     """Opens what `prepare` made.
 
     Raises:
-        InputError: it is missing, incomplete, or its tokenizer or held-out text has been changed.
+        InputError: it is missing, incomplete, damaged, or files of it have been exchanged.
     """
     directory = Path(directory)
     prepared = Prepared(directory, TokenizedCorpus.open(directory / "train"))
+    prepared.train.verify()
     made_with = prepared.train.metadata.get("made_with", {})
     for name, digest in _sums(prepared.tokenizer_path, prepared.splits).items():
         if made_with.get(name) != digest:

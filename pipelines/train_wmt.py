@@ -106,7 +106,6 @@ def prepare_run(config: RunConfig, paths: Paths, run_directory):
         if run_directory is None:
             return config, prepared
         run_directory.start(config)
-        prepared.train.verify()
     else:
         corpus = config.corpus.corpus()
         run_directory.start(config)

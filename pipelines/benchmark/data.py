@@ -156,11 +156,10 @@ def _read(directory: Path, first_step: int, seconds: float) -> dict:
     from pipelines.buckets import batch_sizes
     from pipelines.epoch_plan import EpochPlan
     from pipelines.input import training_dataset
-    from pipelines.preparation import open_prepared
 
     before = _memory(os.getpid())
     began, cpu_began = time.monotonic(), time.process_time()
-    corpus = open_prepared(directory).train
+    corpus = TokenizedCorpus.open(directory / "train")
     plan = EpochPlan(
         corpus.pairs_per_bucket, batch_sizes(corpus.buckets, TOKENS_PER_REPLICA, 1), seed=1
     )
