@@ -10,7 +10,6 @@ average, both are too low.
 import json
 import multiprocessing
 import os
-import platform
 import subprocess
 import sys
 import tempfile
@@ -18,9 +17,9 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 
+from pipelines.benchmark.measuring import write_results
 from pipelines.benchmark.synthetic_text import write_parallel_text
 from pipelines.command_line import parse_flags, run
 from pipelines.dataset import TokenizedCorpus
@@ -60,10 +59,7 @@ class Benchmark:
 def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(Benchmark, __doc__, "python -m pipelines.benchmark.data", arguments)
     records = [_measure(flags, pairs) for pairs in flags.pairs]
-    if flags.output:
-        device = f"CPU, {os.cpu_count()} cores, {platform.machine()}"
-        record = {"date": str(date.today()), "device": device, "corpora": records}
-        Path(flags.output).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    write_results(flags.output, corpora=records)
 
 
 def _measure(flags: Benchmark, pairs: int) -> dict:

@@ -5,9 +5,6 @@ own. The forms take turns, and the figures are medians over the turns, so that a
 down or is shared slows all of them.
 """
 
-import json
-import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -15,10 +12,10 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import date
 from pathlib import Path
 
 from pipelines import export
+from pipelines.benchmark.measuring import write_results
 from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
@@ -83,11 +80,7 @@ def main(arguments: Sequence[str]) -> None:
         for name, turns in measured.items()
     ]
     _print_table(records, len(sources))
-    if flags.output:
-        settings = {"sentences": len(sources), "turns": flags.turns}
-        device = f"CPU, {os.cpu_count()} cores, {platform.machine()}"
-        record = {"date": str(date.today()), "device": device, **settings, "forms": records}
-        Path(flags.output).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    write_results(flags.output, sentences=len(sources), turns=flags.turns, forms=records)
 
 
 def _export(run_dir: str, directory: Path) -> dict[str, Path]:

@@ -1,0 +1,61 @@
+"""What the benchmarks share: contestants that take turns, and files of results."""
+
+import json
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from datetime import date
+from pathlib import Path
+
+from pipelines.errors import InputError
+
+
+def seconds_in_turns(
+    contestants: Mapping[str, Callable[[], object]], turns: int
+) -> list[dict[str, float]]:
+    """Seconds of each contestant in each turn, after a turn that does not count.
+
+    Raises:
+        InputError: no turns.
+    """
+    if turns < 1:
+        raise InputError(f"turns must be at least 1, got {turns}")
+    for contestant in contestants.values():
+        contestant()
+    return [{name: _seconds(c) for name, c in contestants.items()} for _ in range(turns)]
+
+
+def ratios(turns: list[dict[str, float]], over: str) -> dict[str, float]:
+    """Time of each other contestant over that of one: the median of the ratios within a turn.
+
+    A machine that slows down or is shared moves all contestants of a turn alike.
+    """
+    return {
+        name: statistics.median(turn[name] / turn[over] for turn in turns)
+        for name in turns[0]
+        if name != over
+    }
+
+
+def write_results(path: str | None, **results: object) -> None:
+    """Writes a JSON file with the date, the device and the results, if a path is given."""
+    if path:
+        record = {"date": str(date.today()), "device": _device(), **results}
+        Path(path).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def _seconds(contestant: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    contestant()
+    return time.perf_counter() - began
+
+
+def _device() -> str:
+    import tensorflow as tf
+
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")
+    return f"CPU, {os.cpu_count()} cores, {platform.machine()}"

@@ -1,0 +1,93 @@
+"""Time of a training step by kind of position: python -m pipelines.benchmark.training_step
+
+A whole update of a preset, with relative positions in both implementations, over one with
+sinusoids, as Shaw et al. 2018 compare them in section 3.3: 7% fewer steps per second.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pipelines.benchmark.measuring import ratios, seconds_in_turns, write_results
+from pipelines.command_line import parse_flags, run
+from pipelines.errors import InputError
+
+CONTESTANTS = {
+    "sinusoidal": {"position": "sinusoidal"},
+    "transpose_reshape": {"position": "relative", "implementation": "transpose_reshape"},
+    "bucketed": {"position": "relative", "implementation": "bucketed"},
+}
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What to measure."""
+
+    preset: str = "base"
+    """tiny, base, big, ..."""
+    vocabulary_size: int = 32_768
+    """V"""
+    tokens: int = 4096
+    """target tokens in a batch, and as many source tokens"""
+    length: int = 32
+    """of each side of a pair"""
+    precision: str = "auto"
+    """float32, mixed_bfloat16, mixed_float16 or auto"""
+    turns: int = 5
+    """times that each contestant takes a step"""
+    output: str | None = None
+    """a JSON file to write"""
+
+    def __post_init__(self):
+        if not 1 <= self.length <= self.tokens:
+            raise InputError(f"length must be from 1 to tokens, {self.tokens}, got {self.length}")
+
+
+def main(arguments: Sequence[str]) -> None:
+    flags = parse_flags(
+        Benchmark, __doc__, "python -m pipelines.benchmark.training_step", arguments
+    )
+    from pipelines import quiet_tensorflow  # noqa: F401
+
+    steps = {name: _step(flags, fields) for name, fields in CONTESTANTS.items()}
+    turns = seconds_in_turns(steps, flags.turns)
+    over_sinusoidal = ratios(turns, "sinusoidal")
+    rate = flags.tokens / min(turn["sinusoidal"] for turn in turns)
+    print(f"sinusoidal: {rate:,.0f} target tokens a second at best")
+    for name, ratio in over_sinusoidal.items():
+        print(f"{name}: {ratio:.3f} times its time, {100 / ratio - 100:+.1f}% steps per second")
+    settings = vars(flags)
+    write_results(flags.output, settings=settings, seconds=turns, ratios=over_sinusoidal)
+
+
+def _step(flags: Benchmark, fields: dict[str, str]) -> Callable[[], float]:
+    import keras
+    import numpy as np
+    import tensorflow as tf
+
+    from pipelines import devices
+    from pipelines.config import TrainingConfig, default_config
+    from pipelines.dataset import shift_right
+    from pipelines.trainer import TranslationTrainer
+    from pipelines.training import build
+
+    training = TrainingConfig(precision=flags.precision)
+    preset = default_config(flags.preset, demo=False).model
+    config = dataclasses.replace(preset, vocabulary_size=flags.vocabulary_size, **fields)
+    model = build(config, dtype=devices.precision(training))
+    trainer = TranslationTrainer(model, xla=devices.what_xla_compiles(training))
+    trainer.compile(optimizer=keras.optimizers.Adam(1e-4), jit_compile=False)
+    trainer.optimizer.build(model.trainable_variables)
+    trainer.make_train_function()
+    shape = (flags.tokens // flags.length, flags.length)
+    source_ids, labels = (
+        np.random.default_rng(side).integers(4, flags.vocabulary_size, shape, "int32")
+        for side in range(2)
+    )
+    batch = {"source_ids": source_ids, "target_ids": shift_right(labels), "labels": labels}
+    batches = iter(tf.data.Dataset.from_tensors(batch).repeat())
+    return lambda: float(trainer.train_function(batches)["loss"])
+
+
+if __name__ == "__main__":
+    run(main)
