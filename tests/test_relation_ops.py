@@ -6,7 +6,7 @@ import pytest
 import reference
 from layer_checks import MODES, assert_close, compile_function, gradient_function, to_numpy
 
-from tf_relpos.relation_ops import relation_scores, relation_values
+from tf_relpos.relation_ops import choose_implementation, relation_scores, relation_values
 
 IMPLEMENTATIONS = ["transpose_reshape", "bucketed", "auto"]
 LAYOUTS = {"shared": (), "per_head": (3,)}
@@ -173,3 +173,25 @@ def test_the_oracle_s_own_backward_pass(rng, layout, relations):
 
         for index, derivative in complex_step(forward, x, upstream, 7, rng):
             assert abs(gradients[name][index] - derivative) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("shape", "table", "expected"),
+    [
+        ((5, 99), (33, 64), "transpose_reshape"),
+        ((5, 100), (33, 64), "bucketed"),
+        ((5, 33), (8, 33, 64), "transpose_reshape"),
+        ((5, 34), (8, 33, 64), "bucketed"),
+        # Lengths that are not known, and labels of each sentence: by the width of a pair's tensor.
+        ((None, None), (128, 64), "bucketed"),
+        ((None, None), (129, 64), "transpose_reshape"),
+        ((None, None), (129, 129, 64), "bucketed"),
+        ((2, 5, 7), (128, 64), "bucketed"),
+        ((2, 5, 7, 3), (129, 64), "transpose_reshape"),
+    ],
+)
+def test_auto_chooses_by_shape(shape, table, expected):
+    relations = keras.KerasTensor(shape, dtype="int32")
+    assert choose_implementation("auto", relations, keras.KerasTensor(table)) == expected
+    for name in ("transpose_reshape", "bucketed"):
+        assert choose_implementation(name, relations, keras.KerasTensor(table)) == name

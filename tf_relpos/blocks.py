@@ -237,17 +237,15 @@ class DecoderBlock(_Block):
             `[B, K, D]` and the cache with this position written to it.
         """
         B, K, D = ops.shape(x)
-        if cache.shape[3] is None:
-            cache = ops.pad(cache, [(0, 0), (0, 0), (0, 0), (0, 1), (0, 0), (0, 0)])
 
         def attend_to_target(y):
             nonlocal cache
-            shape = ops.shape(cache)
+            flat = ops.reshape(cache, (B * K, *ops.shape(cache)[2:]))
+            if flat.shape[2] is None:
+                flat = ops.pad(flat, [(0, 0), (0, 0), (0, 1), (0, 0), (0, 0)])
             y = ops.reshape(y, (B * K, 1, D))
-            y, cache = self.self_attention(
-                y, y, cache=ops.reshape(cache, (B * K, *shape[2:])), cache_update_index=index
-            )
-            cache = ops.reshape(cache, shape)
+            y, flat = self.self_attention(y, y, cache=flat, cache_update_index=index)
+            cache = ops.reshape(flat, (B, K, *ops.shape(flat)[1:]))
             return ops.reshape(y, (B, K, D))
 
         def attend_to_source(y):

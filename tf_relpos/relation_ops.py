@@ -77,10 +77,12 @@ def relation_values(weights, relations, table, implementation: str = "auto"):
 
 
 def choose_implementation(implementation: str, relations, table) -> str:
-    """Resolves "auto": the implementation whose tensor per pair is the smaller.
+    """Resolves "auto": the implementation that should be the faster, and the leaner where unsure.
 
-    Both spend their time on one `[T, S, .]` tensor: R wide when bucketed, H wide (and one for each
-    head, if the table has heads) in the paper's form.
+    `pipelines.benchmark.attention` measured on CPUs, for R from 17 to 97 and S from 32 to 512, that
+    with labels `[T, S]` bucketing is the faster one from about S = 3 R on, or S = R if the table
+    has heads. Elsewhere it takes the smaller tensor: `[T, S, R]` when bucketed, `[T, S, H]` (times
+    N, if the table has heads) in the paper's form.
 
     Raises:
         ValueError: `implementation` is none of `IMPLEMENTATIONS`.
@@ -93,8 +95,11 @@ def choose_implementation(implementation: str, relations, table) -> str:
     if implementation != "auto":
         return implementation
     *heads, num_labels, head_dim = table.shape
-    paper_width = head_dim * (heads[0] if heads else 1)
-    return "bucketed" if num_labels <= 2 * paper_width else "transpose_reshape"
+    if len(relations.shape) == 2 and relations.shape[1] is not None:
+        is_bucketed = relations.shape[1] > num_labels * (1 if heads else 3)
+    else:
+        is_bucketed = num_labels <= 2 * head_dim * (heads[0] if heads else 1)
+    return "bucketed" if is_bucketed else "transpose_reshape"
 
 
 def _table_axes(table) -> str:

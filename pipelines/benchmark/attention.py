@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from pipelines.benchmark.measuring import ratios, seconds_in_turns, write_results
+from pipelines.benchmark.measuring import ratios, seconds_in_turns, settings_of, write_results
 from pipelines.command_line import parse_flags, run
 from pipelines.errors import InputError
 
@@ -29,6 +29,8 @@ class Benchmark:
     """H"""
     max_relative_position: int = 16
     """k"""
+    heads_share_relative_embedding: bool = True
+    """one table for all heads, or one for each"""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """of everything"""
     turns: int = 7
@@ -56,7 +58,7 @@ def main(arguments: Sequence[str]) -> None:
             records.append({"xla": xla, "T": length, **over_plain})
             columns = "  ".join(f"{name} {ratio:5.2f}" for name, ratio in over_plain.items())
             print(f"{'XLA  ' if xla else 'graph'}  T {length:4}  {columns}", flush=True)
-    write_results(flags.output, settings=vars(flags), ratios=records)
+    write_results(flags.output, settings=settings_of(flags), ratios=records)
 
 
 def _step(
@@ -73,7 +75,8 @@ def _step(
     shape = (flags.tokens // length, length, flags.num_heads, flags.head_dim)
     inputs = [random(*shape) for _ in range(3)]
     labels = 2 * flags.max_relative_position + 1
-    tables = [random(labels, flags.head_dim) for _ in range(2)]
+    heads = () if flags.heads_share_relative_embedding else (flags.num_heads,)
+    tables = [random(*heads, labels, flags.head_dim) for _ in range(2)]
 
     def attend():
         query, key, value = inputs

@@ -39,6 +39,11 @@ def ratios(turns: list[dict[str, float]], over: str) -> dict[str, float]:
     }
 
 
+def settings_of(flags: object) -> dict[str, object]:
+    """The flags of a benchmark but for its output."""
+    return {name: value for name, value in vars(flags).items() if name != "output"}
+
+
 def write_results(path: str | None, **results: object) -> None:
     """Writes a JSON file with the date, the device and the results, if a path is given."""
     if path:

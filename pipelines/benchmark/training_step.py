@@ -8,7 +8,7 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pipelines.benchmark.measuring import ratios, seconds_in_turns, write_results
+from pipelines.benchmark.measuring import ratios, seconds_in_turns, settings_of, write_results
 from pipelines.command_line import parse_flags, run
 from pipelines.errors import InputError
 
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> None:
     print(f"sinusoidal: {rate:,.0f} target tokens a second at best")
     for name, ratio in over_sinusoidal.items():
         print(f"{name}: {ratio:.3f} times its time, {100 / ratio - 100:+.1f}% steps per second")
-    settings = vars(flags)
+    settings = settings_of(flags)
     write_results(flags.output, settings=settings, seconds=turns, ratios=over_sinusoidal)
 
 
