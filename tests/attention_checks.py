@@ -2,6 +2,7 @@
 
 import keras
 import numpy as np
+
 import reference
 from layer_checks import assert_close, compile_runner, to_numpy
 

@@ -58,9 +58,8 @@ def corpus(tmp_path_factory):
 @pytest.fixture(scope="session")
 def trained_run(corpus, tmp_path_factory):
     """The directory of a short run that has learnt the task; `export` beside it."""
-    from runs import train_flags
-
     from pipelines import train_wmt
+    from runs import train_flags
 
     directory = tmp_path_factory.mktemp("trained")
     arguments = train_flags(

@@ -7,13 +7,13 @@ import tempfile
 from pathlib import Path
 
 import keras
-from serving_model import exported
 
 from pipelines.checkpoints import RunState
 from pipelines.config import CorpusConfig, RunConfig, TrainingConfig
 from pipelines.exporters.ctranslate2 import export_ctranslate2
 from pipelines.exporters.tflite import export_tflite
 from pipelines.run_directory import RunDirectory
+from serving_model import exported
 
 STEP = 7
 

@@ -5,10 +5,10 @@ import subprocess
 import sys
 
 import pytest
-from runs import ENVIRONMENT
 
 from pipelines.atomic import exclusive, new_directory, new_file, remove_leftovers, write_text
 from pipelines.errors import InputError
+from runs import ENVIRONMENT
 
 WRITER = """
 import sys

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from attention_checks import (
     check_against_oracle,
     oracle,
@@ -12,7 +13,6 @@ from attention_checks import (
 )
 from layer_checks import COMPILED_MODES, assert_close, compile_runner, to_numpy
 from reference import position_labels
-
 from tf_relpos import RelationAwareAttention, RelativeMultiHeadAttention
 
 B, N, H, D = 2, 3, 11, 13

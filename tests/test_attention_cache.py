@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 import pytest
+
 from attention_checks import random_inputs, random_mask, randomize
 from layer_checks import MODES, assert_close, compile_function, to_numpy
-
 from tf_relpos import RelativeMultiHeadAttention
 
 B, S, N, H, D = 2, 13, 3, 11, 7

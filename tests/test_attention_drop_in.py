@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 import pytest
+
 from attention_checks import random_inputs, randomize
 from layer_checks import assert_close, check_layer, run_python, to_numpy
-
 from tf_relpos import RelationAwareAttention, RelativeMultiHeadAttention
 
 B, T, S, N, H, D = 2, 5, 7, 3, 11, 13

@@ -17,7 +17,6 @@ import pytest
 import sentencepiece
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from runs import ENVIRONMENT, ROOT, call, command, flags, pairs
 
 from pipelines import evaluate
 from pipelines.corpora import TextFileCorpus
@@ -26,6 +25,7 @@ from pipelines.errors import InputError
 from pipelines.preparation import prepare
 from pipelines.tokenizer import Tokenizer, train_tokenizer
 from pipelines.translate import groups_as_they_come
+from runs import ENVIRONMENT, ROOT, call, command, flags, pairs
 
 pytestmark = pytest.mark.tensorflow_only
 

@@ -5,9 +5,9 @@ import json
 import re
 
 import pytest
-from runs import call, flags, run_command, train_flags, write_corpus, write_pairs
 
 from pipelines import evaluate, prepare, train_wmt, translate
+from runs import call, flags, run_command, train_flags, write_corpus, write_pairs
 
 pytestmark = pytest.mark.tensorflow_only
 

@@ -3,10 +3,10 @@
 import json
 
 import pytest
-from runs import call, flags, run_command
 
 from pipelines.benchmark import attention, data, training_step
 from pipelines.benchmark.measuring import ratios, seconds_in_turns
+from runs import call, flags, run_command
 
 pytestmark = pytest.mark.tensorflow_only
 

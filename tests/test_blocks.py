@@ -4,8 +4,8 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from layer_checks import assert_close, check_layer, to_numpy
 
+from layer_checks import assert_close, check_layer, to_numpy
 from tf_relpos import DecoderBlock, EncoderBlock
 
 B, T, S, N, H, INNER = 2, 5, 7, 3, 2, 11

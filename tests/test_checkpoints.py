@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from runs import small_model
 
 from pipelines.checkpoints import Checkpoints, RunState
 from pipelines.errors import InputError
+from runs import small_model
 
 pytestmark = pytest.mark.tensorflow_only
 

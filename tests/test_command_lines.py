@@ -7,12 +7,12 @@ import subprocess
 
 import numpy as np
 import pytest
-from layer_checks import assert_close
-from runs import ENVIRONMENT, ROOT, call, command, history, run_command, train_flags
 
+from layer_checks import assert_close
 from pipelines import evaluate, prepare, train_wmt, translate
 from pipelines.run_directory import RunDirectory
 from pipelines.training import build
+from runs import ENVIRONMENT, ROOT, call, command, history, run_command, train_flags
 
 pytestmark = pytest.mark.tensorflow_only
 

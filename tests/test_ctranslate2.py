@@ -10,13 +10,13 @@ import keras
 import numpy as np
 import pytest
 import sacrebleu
-from serving_model import exported, sentences
 
 from pipelines.ctranslate2_translator import CTranslate2Translator
 from pipelines.errors import InputError
 from pipelines.exporters.ctranslate2 import export_ctranslate2
 from pipelines.tokenizer import Tokenizer, train_tokenizer
 from pipelines.translator import Translator
+from serving_model import exported, sentences
 from tf_relpos import Transformer, TransformerConfig
 
 START, END = 2, 3

@@ -13,9 +13,8 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
-from full_disk import largest_files
-from runs import ENVIRONMENT, MODEL, ROOT, call, command, flags, history, small_model, train_flags
 
+from full_disk import largest_files
 from pipelines import evaluate, train_wmt
 from pipelines.callbacks import write_events
 from pipelines.checkpoints import RunState
@@ -25,6 +24,7 @@ from pipelines.dataset import TokenizedCorpus
 from pipelines.errors import InputError
 from pipelines.exporters.versions import new_version
 from pipelines.run_directory import RunDirectory
+from runs import ENVIRONMENT, MODEL, ROOT, call, command, flags, history, small_model, train_flags
 
 pytestmark = pytest.mark.tensorflow_only
 

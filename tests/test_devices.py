@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 import tensorflow as tf
-from layer_checks import run_python
 
+from layer_checks import run_python
 from pipelines import devices
 from pipelines.config import TrainingConfig
 from pipelines.errors import InputError

@@ -2,13 +2,13 @@
 
 import pytest
 import tensorflow as tf
-from exported_forms import STEP, forms, start_run
-from runs import call, flags
 
+from exported_forms import STEP, forms, start_run
 from pipelines import export
 from pipelines.ctranslate2_translator import CTranslate2Translator
 from pipelines.open_translator import open_translator
 from pipelines.tflite_translator import read_metadata
+from runs import call, flags
 
 
 def run_export(monkeypatch, capsys, **values):

@@ -6,14 +6,14 @@ import subprocess
 import time
 
 import pytest
-from full_disk import largest_files
-from runs import ENVIRONMENT, ROOT, call, command, flags, write_pairs
 
+from full_disk import largest_files
 from pipelines import prepare
 from pipelines.corpora import TextFileCorpus
 from pipelines.errors import InputError
 from pipelines.preparation import open_prepared
 from pipelines.preparation import prepare as prepare_corpus
+from runs import ENVIRONMENT, ROOT, call, command, flags, write_pairs
 
 pytestmark = pytest.mark.tensorflow_only
 

@@ -11,8 +11,8 @@ from itertools import islice
 from pathlib import Path
 
 import pytest
-from c_program import compiled, needs_compiler, parse, run
 
+from c_program import compiled, needs_compiler, parse, run
 from pipelines import export, train_wmt
 from pipelines.corpora.text_files import read_lines
 from pipelines.ctranslate2_translator import CTranslate2Translator

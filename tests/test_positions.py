@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from layer_checks import MODES, assert_close, check_layer, compile_function, to_numpy
 
+from layer_checks import MODES, assert_close, check_layer, compile_function, to_numpy
 from tf_relpos import SinusoidalPositionEncoding
 
 B, T, D = 2, 11, 7

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+
 from layer_checks import run_python
 from runs import ROOT, run_command
 from serving_model import exported

@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 import pytest
+
 import reference
 from layer_checks import MODES, assert_close, compile_function, gradient_function, to_numpy
-
 from tf_relpos.relation_ops import choose_implementation, relation_scores, relation_values
 
 IMPLEMENTATIONS = ["transpose_reshape", "bucketed", "auto"]

@@ -3,9 +3,9 @@
 import keras
 import numpy as np
 import pytest
+
 from layer_checks import MODES, compile_function, to_numpy
 from reference import position_labels
-
 from tf_relpos import relative_position_ids
 
 

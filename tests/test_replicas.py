@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from layer_checks import assert_close
 from replica_steps import ROWS
 from runs import ENVIRONMENT, ROOT

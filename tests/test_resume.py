@@ -8,11 +8,11 @@ import time
 
 import numpy as np
 import pytest
-from runs import ENVIRONMENT, ROOT, command, run_command, train_flags, write_corpus
 
 from pipelines.open_translator import open_translator
 from pipelines.run_directory import RunDirectory
 from pipelines.training import build
+from runs import ENVIRONMENT, ROOT, command, run_command, train_flags, write_corpus
 
 pytestmark = [pytest.mark.tensorflow_only, pytest.mark.slow]
 

@@ -4,12 +4,12 @@ import dataclasses
 import json
 
 import pytest
-from runs import small_model
 
 from pipelines.checkpoints import RunState
 from pipelines.config import default_config
 from pipelines.errors import InputError
 from pipelines.run_directory import RunDirectory
+from runs import small_model
 
 pytestmark = pytest.mark.tensorflow_only
 

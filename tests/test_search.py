@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+
 from layer_checks import COMPILED_MODES, MODES, assert_close, compile_function, to_numpy
 from search_toys import END, PAD, START, Scripted, Toy, beam, exhaustive, trimmed
-
 from tf_relpos import beam_search, greedy_search, sample
 
 SOURCES = [[4, 6, 3], [5, 3], [6, 4, 5, 4, 3], [8, 3]]

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import serving_model
 import tensorflow as tf
 import tensorflow_text
-from serving_model import ODD_TEXTS, nbest, translate
 from tensorflow.core.protobuf import saved_model_pb2
 
+import serving_model
 from pipelines.errors import InputError
 from pipelines.exporters.saved_model import MAX_ALPHA, MAX_BEAM_SIZE, export_saved_model
 from pipelines.exporters.serving_warmup import WARMUP_FILE
 from pipelines.translation import MAX_SOURCE_LENGTH
 from pipelines.translator import Translator
+from serving_model import ODD_TEXTS, nbest, translate
 
 pytestmark = pytest.mark.tensorflow_only
 

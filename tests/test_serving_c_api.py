@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 import serving_model
 from c_program import compiled, needs_compiler, parse, run
 

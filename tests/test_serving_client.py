@@ -7,13 +7,13 @@ import threading
 
 import numpy as np
 import pytest
-import serving_model
-from serving_servers import GrpcModel, Model, Refusal, RestModel, grpc_server, rest_server
 
+import serving_model
 from pipelines import serving_client
 from pipelines.errors import InputError
 from pipelines.serving_client import Unavailable, open_remote, with_retries
 from pipelines.translation import Translation
+from serving_servers import GrpcModel, Model, Refusal, RestModel, grpc_server, rest_server
 
 pytestmark = pytest.mark.tensorflow_only
 NAME = serving_model.NAME

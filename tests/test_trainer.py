@@ -7,10 +7,10 @@ import keras
 import numpy as np
 import pytest
 import tensorflow as tf
-from layer_checks import assert_close, run_python
-from runs import history, train_flags, write_corpus
 
+from layer_checks import assert_close, run_python
 from pipelines.trainer import TranslationTrainer
+from runs import history, train_flags, write_corpus
 from tf_relpos import Transformer, TransformerConfig, greedy_search, smoothed_cross_entropy
 
 pytestmark = pytest.mark.tensorflow_only

@@ -3,8 +3,8 @@
 import keras
 import numpy as np
 import pytest
-from layer_checks import MODES, assert_close, compile_function, gradient_function, to_numpy
 
+from layer_checks import MODES, assert_close, compile_function, gradient_function, to_numpy
 from tf_relpos import WarmupInverseSqrt, smoothed_cross_entropy
 
 B, T, V = 2, 5, 11

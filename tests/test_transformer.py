@@ -5,9 +5,9 @@ import dataclasses
 import keras
 import numpy as np
 import pytest
+
 from layer_checks import BACKEND, COMPILED_MODES, assert_close, compile_function, run_python
 from layer_checks import to_numpy as numpy
-
 from tf_relpos import Transformer, TransformerConfig, beam_search, greedy_search
 from tf_relpos.config import POSITIONS, PRESETS
 

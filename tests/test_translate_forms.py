@@ -4,15 +4,15 @@ import subprocess
 import threading
 
 import pytest
+
 from exported_forms import forms
 from layer_checks import run_python
-from runs import ENVIRONMENT, ROOT, command, run_command
-from serving_model import NAME, exported, loaded, sentences
-from serving_servers import GrpcModel, Model, RestModel, grpc_server, rest_server
-
 from pipelines.errors import InputError
 from pipelines.open_translator import open_translator
 from pipelines.translate import groups_as_they_come
+from runs import ENVIRONMENT, ROOT, command, run_command
+from serving_model import NAME, exported, loaded, sentences
+from serving_servers import GrpcModel, Model, RestModel, grpc_server, rest_server
 
 SOURCES = [*sentences(20, seed=11), ""]
 

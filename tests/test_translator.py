@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_text
-from layer_checks import run_python
-from runs import pairs
 from tensorflow.core.protobuf import saved_model_pb2
 
+from layer_checks import run_python
 from pipelines.errors import InputError
 from pipelines.exporters.saved_model import export_saved_model
 from pipelines.run_directory import RunDirectory
 from pipelines.training import load_translator
+from runs import pairs
 
 pytestmark = pytest.mark.tensorflow_only
 

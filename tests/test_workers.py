@@ -10,9 +10,8 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
-from layer_checks import assert_close
-from runs import ENVIRONMENT, MODEL, ROOT, call, command, flags, history, run_command
 
+from layer_checks import assert_close
 from pipelines import train_wmt
 from pipelines.dataset import TokenizedCorpus
 from pipelines.epoch_plan import EpochPlan
@@ -21,6 +20,7 @@ from pipelines.input import training_dataset
 from pipelines.run_directory import RunDirectory
 from pipelines.training import build
 from pipelines.workers import Workers, check_tf_config, replicas_of
+from runs import ENVIRONMENT, MODEL, ROOT, call, command, flags, history, run_command
 
 pytestmark = pytest.mark.tensorflow_only
 
