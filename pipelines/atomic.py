@@ -71,8 +71,8 @@ def remove_directory(path: Path) -> None:
 def remove_leftovers(directory: Path) -> None:
     """Removes what processes that have died left unfinished in a directory."""
     for path in directory.glob(".*.incomplete"):
-        if _LEFTOVER.fullmatch(path.name) and _is_abandoned(path):
-            _remove(path)
+        if _LEFTOVER.fullmatch(path.name):
+            _remove_if_abandoned(path)
 
 
 @contextlib.contextmanager
@@ -102,6 +102,18 @@ def exclusive(path: Path) -> Iterator[None]:
             yield
         finally:
             file.truncate(0)
+
+
+@contextlib.contextmanager
+def one_at_a_time(directory: Path) -> Iterator[None]:
+    """Waits until no other process is in such a block for the directory, which must exist."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # NFS has no locks for directories
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _try_to_lock(descriptor: int) -> bool:
@@ -155,19 +167,15 @@ def _locked(path: Path, make: Callable[[Path], None]) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _is_abandoned(path: Path) -> bool:
-    """Whether nobody holds its lock; False where there are no locks."""
-    try:
+def _remove_if_abandoned(path: Path) -> None:
+    """Removes what nobody holds the lock of; nothing where there are no locks."""
+    with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _remove(path)
+        finally:
+            os.close(descriptor)
 
 
 def _remove(path: Path) -> None:

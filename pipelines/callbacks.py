@@ -1,7 +1,8 @@
 """What happens between training steps: progress, checkpoints, validation, interruption."""
 
+import contextlib
+import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ import keras
 import tensorflow as tf
 
 from pipelines.checkpoints import RunState
+from pipelines.config import REMEDIES
 from pipelines.errors import InputError
 from pipelines.run_directory import RunDirectory
 from pipelines.workers import Workers
@@ -209,7 +211,9 @@ class Interruption(keras.callbacks.Callback):
     def _receive(self, number, frame):
         self.signal = signal.Signals(number)
         signal.signal(number, self._previous[number])
-        print(f"{self.signal.name}: saving after this step", file=sys.stderr, flush=True)
+        # Not by `print`, which may be what the signal has interrupted.
+        with contextlib.suppress(OSError):
+            os.write(2, f"{self.signal.name}: saving after this step\n".encode())
 
     def on_train_batch_end(self, batch, logs=None):
         if self.workers.any(self.signal is not None):
@@ -240,8 +244,8 @@ class NonFiniteLoss(keras.callbacks.Callback):
         self.in_a_row = 0 if is_finite else self.in_a_row + 1
         if self.in_a_row > self.most:
             raise InputError(
-                "loss or gradient is not finite any more: lower learning_rate_scale, raise "
-                "warmup_steps or set clip_norm; the last checkpoint is as it was"
+                "loss or gradient is not finite any more; the last checkpoint is as it was: go on "
+                f"from it with another of {', '.join(REMEDIES)}"
             )
 
 

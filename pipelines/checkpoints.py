@@ -9,6 +9,7 @@ A checkpoint's state is the truth about the run: what `best.json` says beyond th
 resumed from is taken back.
 """
 
+import itertools
 import re
 import sys
 from dataclasses import asdict, dataclass, field
@@ -137,10 +138,8 @@ class Checkpoints:
                 )
             return RunState()
         for path, error in damage.items():
-            aside = path.with_name(f"{path.name}.damaged")
+            aside = _unused(path.with_name(f"{path.name}.damaged"))
             print(f"{error}: set aside as {aside.name}", file=sys.stderr, flush=True)
-            if aside.exists():
-                remove_directory(aside)
             path.rename(aside)
         self._set_best(state["best"])
         return RunState(state["step"], state["best"], state["interval"])
@@ -209,7 +208,12 @@ class Checkpoints:
             raise InputError(
                 f"run directory {self.path.parent} has no best checkpoint: no validation"
             )
-        return self._step_path(best["step"])
+        path = self._step_path(best["step"])
+        if not path.exists():
+            raise InputError(
+                f"run directory {self.path.parent} has lost its best checkpoint, {path}"
+            )
+        return path
 
     def _regular_steps(self) -> list[int]:
         """The steps without stopgaps."""
@@ -233,3 +237,9 @@ class Checkpoints:
             self.best_path.unlink()
         else:
             write_json(self.best_path, best)
+
+
+def _unused(path: Path) -> Path:
+    """The path, or the first of path.2, path.3, ... that does not exist."""
+    numbered = (path.with_name(f"{path.name}.{number}") for number in itertools.count(2))
+    return next(p for p in itertools.chain([path], numbered) if not p.exists())

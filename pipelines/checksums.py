@@ -29,6 +29,7 @@ def verify(directory: Path, *names: str) -> None:
 
     Raises:
         Damaged: one differs, or is missing.
+        InputError: one cannot be read for another reason, which may pass.
     """
     try:
         sums = _checksums(directory / CHECKSUMS)
@@ -38,7 +39,8 @@ def verify(directory: Path, *names: str) -> None:
             if sums[name] != sha256(directory / name):
                 raise Damaged(f"{directory / name} is damaged: its checksum is another")
     except OSError as error:
-        raise Damaged(f"{error.filename} cannot be read: {error.strerror}") from error
+        kind = Damaged if isinstance(error, FileNotFoundError) else InputError
+        raise kind(f"{error.filename or directory} cannot be read: {error.strerror}") from error
 
 
 def _checksums(path: Path) -> dict[str, str]:

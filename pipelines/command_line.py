@@ -1,11 +1,13 @@
 """What the command lines share: flags made from dataclasses, errors in one line."""
 
 import argparse
+import contextlib
 import inspect
+import os
 import re
 import sys
-from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NoReturn, TextIO
 
 import simple_parsing
 from simple_parsing.wrappers import DataclassWrapper
@@ -101,6 +103,48 @@ def early_flags(arguments: Sequence[str], **defaults: str) -> argparse.Namespace
     for name, default in defaults.items():
         parser.add_argument(f"--{name}", nargs="?", default=default)
     return parser.parse_known_args(underscored(arguments))[0]
+
+
+@contextlib.contextmanager
+def lasting_output() -> Iterator[None]:
+    """What is printed goes nowhere, rather than fail, once its reader has gone or its disk is full.
+
+    Work of days must not end with the pipe that its progress was read from.
+    """
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = map(_Lasting, before)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+class _Lasting:
+    """A text stream that falls silent instead of failing."""
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with self._silent_after_failure():
+            self._stream.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with self._silent_after_failure():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _silent_after_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
 
 
 def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:

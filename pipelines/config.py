@@ -128,6 +128,7 @@ class TrainingConfig:
             self._check(name, "at least 1", getattr(self, name) >= 1)
         for name in ("tokens_per_step", "seed", "virtual_cpus", "valid_every", "checkpoint_every"):
             self._check(name, "at least 0", getattr(self, name) >= 0)
+        self._check("seed", "below 4,294,967,296", self.seed < 1 << 32)
         self._check("checkpoint_minutes", "at least 0", self.checkpoint_minutes >= 0)
         self._check("clip_norm", "at least 0", self.clip_norm >= 0)
         for name in ("keep_checkpoints", "average_checkpoints"):
@@ -174,8 +175,12 @@ class RunConfig:
         return None
 
 
-# What may change when a run is resumed: when it ends and what it writes, not what it computes.
+# What may change when a run is resumed: what helps after a loss that is not finite; else when it
+# ends and what it writes, not what it computes. Of the precision, see `RunDirectory.use_devices`.
+REMEDIES = ("clip_norm", "skip_non_finite", "learning_rate_scale")
 MAY_CHANGE = {
+    *REMEDIES,
+    "precision",
     "steps",
     "valid_every",
     "checkpoint_every",

@@ -12,12 +12,13 @@ What `history.jsonl` says beyond the checkpoint that a run is resumed from is ta
 """
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipelines.atomic import exclusive, new_file, remove_leftovers
+from pipelines.atomic import exclusive, new_file, one_at_a_time, remove_leftovers
 from pipelines.checkpoints import Checkpoints
 from pipelines.checksums import sha256
 from pipelines.config import RunConfig
@@ -78,12 +79,21 @@ class RunDirectory:
             InputError: the directory holds something else, is damaged, or cannot be written.
         """
         if self.config_path.exists():
-            difference = self.config().difference(config)
+            written = self.config()
+            trained_with = self.checkpoints.were_trained_with().get("config")
+            known = RunConfig.from_dict(trained_with) if trained_with else written
+            difference = known.difference(config)
             # Before the first checkpoint nothing is trained: the flags may change.
             if difference and self.checkpoints.steps():
                 raise InputError(
                     f"run_dir {self.path} was started with {difference}: "
                     "choose another --run_dir or the same flags"
+                )
+            if known.difference(written):
+                print(
+                    f"{self.config_path} has been changed: written again as it was",
+                    file=sys.stderr,
+                    flush=True,
                 )
         elif self.checkpoints.path.exists():
             raise InputError(f"run_dir {self.path} has checkpoints, but no config.json")
@@ -114,19 +124,27 @@ class RunDirectory:
         with new_file(self.tokenizer_path) as file:
             file.write_bytes(tokenizer.read_bytes())
 
-    def use_replicas(self, count: int) -> None:
-        """Checks that as many replicas train as before: a batch of more is another batch.
+    def use_devices(self, replicas: int, precision: str) -> None:
+        """Checks that the devices compute as before: as many, for a batch of more is another batch,
+        and in the same precision, which is the machine's choice unless a flag says it.
 
         Raises:
-            InputError: the checkpoints were trained on another number.
+            InputError: the checkpoints were trained otherwise.
         """
-        known = self.checkpoints.were_trained_with().get("replicas", count)
-        if known != count:
+        trained_with = self.checkpoints.were_trained_with()
+        known = trained_with.get("replicas", replicas)
+        if known != replicas:
             raise InputError(
-                f"run_dir {self.path} was trained on {known} replicas, not {count}: choose another "
-                "--run_dir or as many devices and workers"
+                f"run_dir {self.path} was trained on {known} replicas, not {replicas}: choose "
+                "another --run_dir or as many devices and workers"
             )
-        self.checkpoints.trained_with["replicas"] = count
+        known = trained_with.get("precision", precision)
+        if known != precision:
+            raise InputError(
+                f"run_dir {self.path} was trained in precision {known}, and here it would be "
+                f"{precision}: choose another --run_dir or --precision {known}"
+            )
+        self.checkpoints.trained_with |= {"replicas": replicas, "precision": precision}
 
     def check(self) -> None:
         """Checks that the configuration and the tokenizer are still those of the checkpoints.
@@ -165,9 +183,10 @@ class RunDirectory:
         Raises:
             InputError: it cannot be read or written.
         """
-        scores = self.scores()
-        if record not in scores:
-            write_json(self.scores_path, [*scores, record])
+        with one_at_a_time(self.path):
+            scores = self.scores()
+            if record not in scores:
+                write_json(self.scores_path, [*scores, record])
 
     def add_history(self, record: dict[str, Any]) -> None:
         """Appends a line to `history.jsonl`.

@@ -101,6 +101,8 @@ def train_tokenizer(
         )
     except (RuntimeError, ValueError) as error:
         stream.reraise()
+        if "KeyboardInterrupt" in str(error):  # raised while it asked for a sentence
+            raise KeyboardInterrupt from error
         raise InputError(_explain(str(error), vocabulary_size)) from error
     with new_file(path) as temporary:
         temporary.write_bytes(model.getvalue())

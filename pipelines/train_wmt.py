@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines import quiet_tensorflow  # noqa: F401  before all that imports Keras
-from pipelines.command_line import Parser, early_flags, run
+from pipelines.command_line import Parser, early_flags, lasting_output, run
 from pipelines.config import CorpusConfig, RunConfig, TrainingConfig, default_config
 from pipelines.errors import InputError
 from tf_relpos import TransformerConfig
@@ -33,6 +33,7 @@ class Paths:
     """where to export a SavedModel; saved_models/<name of run_dir> unless given, or none"""
 
 
+@lasting_output()
 def main(arguments: Sequence[str]) -> int:
     config, paths = parse(arguments)
     # A wrong flag should not wait for what takes seconds to import.

@@ -90,6 +90,8 @@ class TranslationTrainer(keras.Model):
                 logs = new_logs if logs is None else _add(logs, new_logs)
             if self.clip_norm:
                 grads = self._clip(replica, grads)
+            if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+                grads = self._overflow_everywhere(replica, grads)
             return grads, {**logs, "non_finite": self._is_non_finite(grads, logs["loss"])}
 
         def update_replica(grads):
@@ -119,13 +121,22 @@ class TranslationTrainer(keras.Model):
         factor = tf.minimum(1.0, self.clip_norm / norm)
         return [grad * factor for grad in grads]
 
+    def _overflow_everywhere(self, replica, grads):
+        """A replica's part of the gradient; NaN if any replica's is not finite.
+
+        The optimizer decides in each replica by itself whether scaled gradients have overflowed.
+        """
+        overflows = replica.all_reduce(tf.distribute.ReduceOp.SUM, _is_non_finite(grads))
+        return [
+            tf.where(overflows > 0, tf.constant(float("nan"), grad.dtype), grad) for grad in grads
+        ]
+
     def _is_non_finite(self, grads, loss):
         """1.0 or 0.0. Scaled float16 gradients may overflow: the optimizer skips them by itself."""
         values = [loss]
         if not isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
             values += grads
-        sums = tf.stack([tf.reduce_sum(tf.cast(value, tf.float32)) for value in values])
-        return 1.0 - tf.cast(tf.reduce_all(tf.math.is_finite(sums)), tf.float32)
+        return _is_non_finite(values)
 
     def _dropout_seed(self, replica, micro_batch):
         """uint32 `[2]`: the seed, and a counter that no two forward passes share."""
@@ -181,6 +192,12 @@ class TranslationTrainer(keras.Model):
 
 def _count(ids):
     return tf.cast(tf.math.count_nonzero(ids), tf.float32)
+
+
+def _is_non_finite(values):
+    """1.0 if there is a value that is not finite, else 0.0."""
+    sums = tf.stack([tf.reduce_sum(tf.cast(value, tf.float32)) for value in values])
+    return 1.0 - tf.cast(tf.reduce_all(tf.math.is_finite(sums)), tf.float32)
 
 
 def _add(a, b):

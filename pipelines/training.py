@@ -43,13 +43,18 @@ def train(
     replicas = strategy.num_replicas_in_sync
     sizes = batch_sizes(prepared.train.buckets, training.tokens_per_replica, replicas)
     plan = EpochPlan(prepared.train.pairs_per_bucket, sizes, training.seed)
-    alike = {"the flags": config.to_dict(), "the prepared corpus": dict(prepared.train.metadata)}
+    precision = devices.precision(training)
+    alike = {
+        "the flags": config.to_dict(),
+        "the prepared corpus": dict(prepared.train.metadata),
+        "precision": precision,
+    }
     workers.check_same(alike)
     if workers.is_chief:
         _report_buckets(prepared, sizes, run)
     micro_batches = _micro_batches(config, replicas)
     if workers.is_chief:
-        run.use_replicas(replicas)
+        run.use_devices(replicas, precision)
     trainer = _make_trainer(config, micro_batches, strategy)
     state = _restore(run, trainer, workers)
     first_step = state.step

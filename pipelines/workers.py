@@ -5,6 +5,7 @@ import functools
 import hashlib
 import json
 import os
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipelines.errors import InputError
+from pipelines.records import first_line
 
 # How TensorFlow reports that another process has gone.
 _LOST = (
@@ -90,7 +92,7 @@ class Workers:
                 raise
             raise InputError(
                 "another worker has stopped or cannot be reached: start all of them again, and "
-                "they go on from the last checkpoint"
+                f"they go on from the last checkpoint ({first_line(error)})"
             ) from error
 
     def check_same(self, values: Mapping[str, object]) -> None:
@@ -136,8 +138,11 @@ def connect() -> tf.distribute.MultiWorkerMirroredStrategy:
         InputError: `TF_CONFIG` does not list the workers, or this worker's port is taken.
     """
     check_tf_config(os.environ.get("TF_CONFIG", ""))
+    previous = signal.getsignal(signal.SIGTERM)
     try:
-        return tf.distribute.MultiWorkerMirroredStrategy()
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        signal.signal(signal.SIGTERM, previous)  # or TensorFlow's own handler would swallow it
+        return strategy
     except _LOST + (tf.errors.UnknownError,) as error:
         raise InputError(f"cannot connect the workers of TF_CONFIG: {error.message}") from error
 
@@ -159,5 +164,6 @@ def check_tf_config(text: str) -> None:
         address = addresses[int(task["index"])]
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise InputError(f"{rule}, got {text or 'none'}") from error
-    if not set(cluster) <= {"chief", "worker"} or int(task["index"]) < 0 or ":" not in address:
+    is_address = isinstance(address, str) and ":" in address
+    if not set(cluster) <= {"chief", "worker"} or int(task["index"]) < 0 or not is_address:
         raise InputError(f"{rule}, got {text}")

@@ -29,7 +29,7 @@ CONFIG = {
 
 def global_batches(shapes, empty_rows=0):
     """A batch of `ROWS` pairs for each shape `(S, T)`: row i of target tokens has from 1 to T of
-    them, the last `empty_rows` have none."""
+    them, the last `empty_rows` have none; the first, if it is negative."""
     rng = np.random.default_rng(7)
     for S, T in shapes:
         source_ids = rng.integers(4, V, (ROWS, S), dtype="int32")
@@ -37,7 +37,7 @@ def global_batches(shapes, empty_rows=0):
         for row in range(ROWS):
             source_ids[row, 1 + row * S // ROWS :] = 0
             labels[row, 1 + row * T // ROWS :] = 0
-        labels[ROWS - empty_rows :] = 0
+        labels[slice(ROWS - empty_rows, None) if empty_rows >= 0 else slice(-empty_rows)] = 0
         shifted = np.concatenate([np.full((ROWS, 1), 2, "int32"), labels[:, :-1]], axis=1)
         yield {"source_ids": source_ids, "target_ids": shifted, "labels": labels}
 
@@ -51,11 +51,14 @@ def train(
     dropout=0.0,
     dtype="float32",
     learning_rate=0.003,
+    initial_scale=None,
     **arguments,
 ):
-    """Losses, tokens and correct tokens of each update `[steps, 3]`, and the final weights.
+    """Losses, tokens and correct tokens of each step `[steps, 3]`, the final weights, and how many
+    steps were not skipped.
 
-    A global batch is cut into micro-batches, these into replicas.
+    A global batch is cut into micro-batches, these into replicas. `initial_scale` is that of the
+    loss in float16.
     """
     keras.utils.set_random_seed(11)
     with strategy.scope():
@@ -65,7 +68,10 @@ def train(
         transformer, strategy, micro_batches=micro_batches, **{"seed": 5, **arguments}
     )
     with strategy.scope():
-        trainer.compile(optimizer=keras.optimizers.Adam(learning_rate), jit_compile=False)
+        optimizer = keras.optimizers.Adam(learning_rate)
+        if initial_scale:
+            optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale)
+        trainer.compile(optimizer=optimizer, jit_compile=False)
         trainer.optimizer.build(transformer.trainable_variables)
     batches = list(global_batches(shapes, empty_rows))
     part = ROWS // micro_batches // strategy.num_replicas_in_sync
@@ -87,7 +93,8 @@ def train(
 
     trainer.fit(dataset, steps_per_epoch=len(batches), shuffle=False, verbose=0, callbacks=[Keep()])
     weights = np.concatenate([weight.ravel() for weight in transformer.get_weights()])
-    return np.array(records), weights
+    inner = getattr(trainer.optimizer, "inner_optimizer", trainer.optimizer)
+    return np.array(records), weights, int(keras.ops.convert_to_numpy(inner.iterations))
 
 
 if __name__ == "__main__":
@@ -101,5 +108,8 @@ if __name__ == "__main__":
         strategy = tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(int(replicas))])
     results = {}
     for name, case in json.loads(cases).items():
-        results[f"{name}.logs"], results[f"{name}.weights"] = train(strategy, **case)
+        for part, value in zip(
+            ("logs", "weights", "updates"), train(strategy, **case), strict=True
+        ):
+            results[f"{name}.{part}"] = value
     np.savez(output, **results)

@@ -139,7 +139,7 @@ def test_the_best_validation_is_saved_after_it_is_recorded(run, capsys):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_training_after_the_update(number, capsys):
+def test_a_signal_ends_training_after_the_update(number, capfd):
     previous = signal.getsignal(number)
     interruption = callbacks.Interruption(Workers(tf.distribute.get_strategy()))
     interruption.set_model(keras.Model())
@@ -154,7 +154,7 @@ def test_a_signal_ends_training_after_the_update(number, capsys):
     assert interruption.signal == number
     interruption.on_train_end()
     assert all(signal.getsignal(n) != interruption._receive for n in interruption._previous)
-    assert "saving after this step" in capsys.readouterr().err
+    assert "saving after this step" in capfd.readouterr().err
 
 
 def test_an_update_that_is_not_finite_ends_training():

@@ -55,6 +55,28 @@ def stop_at(step, number, arguments):
     return process.returncode, output, errors
 
 
+@pytest.mark.parametrize("number", [None, signal.SIGINT])
+def test_training_outlives_the_reader_of_its_progress(corpus, tmp_path, number):
+    """As where Ctrl-C ends `tee` as well."""
+    arguments = train_flags(corpus, tmp_path / "run", **{**LONG, "splits": ["train"]})
+    with subprocess.Popen(
+        command("train_wmt", arguments),
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        while not process.stdout.readline().startswith("step "):
+            assert process.poll() is None
+        process.stdout.close()
+        if number:
+            process.send_signal(number)
+        assert process.wait() == (128 + number if number else 0)
+    saved = RunDirectory(tmp_path / "run").checkpoints.steps()[-1]
+    assert 0 < saved < LONG["steps"] if number else saved == LONG["steps"]
+
+
 def last_weights(run_dir):
     run = RunDirectory(run_dir)
     model = build(run.config().model)

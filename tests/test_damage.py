@@ -19,7 +19,7 @@ from pipelines import evaluate, train_wmt
 from pipelines.callbacks import write_events
 from pipelines.checkpoints import RunState
 from pipelines.checksums import sha256
-from pipelines.config import default_config
+from pipelines.config import RunConfig, default_config
 from pipelines.dataset import TokenizedCorpus
 from pipelines.errors import InputError
 from pipelines.exporters.versions import new_version
@@ -172,18 +172,52 @@ def test_no_array_of_a_corpus_can_execute_code(corpus, tmp_path, monkeypatch, ca
     assert not trace.exists()
 
 
+def test_what_is_damaged_is_kept_each_time(run, trained):
+    for _ in range(3):
+        damage(run.checkpoints.path / "step-00000002" / FILES[0], "a bit")
+        assert run.checkpoints.restore(*trained).step == 1
+        save(run, trained, 2)
+    aside = sorted(path.name for path in run.checkpoints.path.glob("*.damaged*"))
+    assert aside == [f"step-00000002.damaged{n}" for n in ("", ".2", ".3")]
+
+
+def test_a_file_that_cannot_be_read_is_not_damaged(run, trained):
+    """A fault that may pass: the run stops, and goes on from there when it has."""
+    path = run.checkpoints.path / "step-00000002" / FILES[0]
+    path.rename(run.path / "elsewhere")
+    path.mkdir()
+    with pytest.raises(InputError, match=f"{path} cannot be read: Is a directory"):
+        run.checkpoints.restore(*trained)
+    path.rmdir()
+    (run.path / "elsewhere").rename(path)
+    assert run.checkpoints.restore(*trained).step == 2
+
+
+def test_a_lost_best_checkpoint_is_told(run, trained):
+    shutil.rmtree(run.checkpoints.path / "step-00000001")
+    with pytest.raises(InputError, match="has lost its best checkpoint, .*step-00000001"):
+        run.checkpoints.load(trained[0], "best")
+
+
 # Damaged, edited, exchanged files beside them
 
 
-def test_an_edited_configuration_is_told(run, trained):
-    config = json.loads(run.config_path.read_text())
-    config["training"]["beta_2"] = 0.5
-    run.config_path.write_text(json.dumps(config))
-    with pytest.raises(InputError, match="run_dir .* was started with beta_2 0.5, not 0.98"):
-        run.start(default_config("tiny", demo=True))
+def test_an_edited_configuration_is_told_and_made_again(run, trained, capfd):
+    before = run.config_path.read_text()
+    edited = json.loads(before)
+    edited["training"]["beta_2"] = 0.5
+    run.config_path.write_text(json.dumps(edited))
     message = "config.json has been changed: .* trained with beta_2 0.98, not 0.5"
     with pytest.raises(InputError, match=message):
         run.check()
+    with pytest.raises(InputError, match="run_dir .* was started with beta_2 0.98, not 0.5"):
+        run.start(RunConfig.from_dict(edited))
+    assert json.loads(run.config_path.read_text()) == edited
+    capfd.readouterr()
+    run.start(default_config("tiny", demo=True))
+    assert "config.json has been changed: written again" in one_line(capfd.readouterr().err)
+    assert run.config_path.read_text() == before
+    run.check()
 
 
 @pytest.mark.parametrize("how", ["gone", "cut", "empty"])
@@ -240,12 +274,15 @@ def test_other_data_is_refused(run, tmp_path, name):
     assert content_of(run.path) == before
 
 
-def test_another_number_of_replicas_is_refused(run, trained):
-    run.use_replicas(2)
+def test_devices_that_compute_otherwise_are_refused(run, trained):
+    run.use_devices(2, "float32")
     save(run, trained, 3)
-    RunDirectory(run.path).use_replicas(2)
+    RunDirectory(run.path).use_devices(2, "float32")
     with pytest.raises(InputError, match="was trained on 2 replicas, not 3: choose another"):
-        RunDirectory(run.path).use_replicas(3)
+        RunDirectory(run.path).use_devices(3, "float32")
+    message = "was trained in precision float32, and here it would be mixed_bfloat16: .* float32"
+    with pytest.raises(InputError, match=message):
+        RunDirectory(run.path).use_devices(2, "mixed_bfloat16")
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["the run's own", "--prepared"])

@@ -19,6 +19,11 @@ SHAPES = [(5, 7), (11, 4)] * 3
 # What is trained, and on how many replicas it is to give the same.
 CASES = {
     "clipped": ({"shapes": SHAPES, "clip_norm": 0.05, "skip_non_finite": True}, (1, 2)),
+    # Only the last of two replicas has target tokens, and so scaled gradients that overflow.
+    "overflow": (
+        {"shapes": SHAPES, "dtype": "mixed_float16", "empty_rows": -4, "initial_scale": 2.0**20},
+        (1, 2),
+    ),
 }
 SLOW_CASES = {
     "XLA": ({"shapes": [(5, 7), (3, 4), (11, 9)] * 2, "xla": "model"}, (1, 2)),
@@ -29,7 +34,7 @@ SLOW_CASES = {
     "float16": ({"shapes": SHAPES, "dtype": "mixed_float16"}, (1, 2)),
 }
 # Half precision rounds each product to 8 or 11 bits, in another order on other replicas.
-TOLERANCE = {"bfloat16": 0.03, "float16": 0.01}
+TOLERANCE = {"bfloat16": 0.03, "float16": 0.01, "overflow": 0.01}
 
 DROPOUT = {"shapes": SHAPES[:1] * 3, "dropout": 0.3, "learning_rate": 0.0}
 
@@ -76,6 +81,7 @@ def check_same(results, name, replicas):
     assert_close(several[:, 0], one[:, 0], tolerance)
     # Two logits that are nearly equal may change places.
     assert np.max(np.abs(several[:, 2] - one[:, 2])) <= (2 if name in TOLERANCE else 0)
+    assert results[1][f"{name}.updates"] == results[replicas][f"{name}.updates"]
     one, several = (results[n][f"{name}.weights"] for n in (1, replicas))
     assert np.all(np.isfinite(several))
     assert_close(several, one, tolerance)
@@ -102,9 +108,14 @@ def test_replicas_held_very_different_numbers_of_tokens(results):
     assert tokens.tolist() == [sum(1 + row * T // ROWS for row in range(ROWS)) for T in (7, 4)] * 3
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_an_overflow_costs_its_update_alone(results, replicas):
+    assert 0 < results[replicas]["overflow.updates"] < len(SHAPES)
+
+
 def test_training_lowered_the_loss(results):
     losses = results[1]["clipped.logs"][:, 0] / results[1]["clipped.logs"][:, 1]
-    assert losses[4] < 0.99 * losses[0]  # of the same batch
+    assert losses[4] < 0.99 * losses[0]  # of batches with the same lengths
 
 
 @pytest.mark.slow

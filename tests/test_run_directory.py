@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -50,6 +51,15 @@ def test_resuming_with_another_configuration_names_the_field(run):
     assert run.config().training.seed == 7
     run.start(config(seed=7, steps=99_999, log_every=1))
     assert run.config().training.steps == 99_999
+
+
+def test_what_helps_after_a_loss_that_is_not_finite_may_change(run):
+    run.start(config())
+    run.checkpoints.save(*small_model(), RunState(1), keep=1)
+    changed = config(clip_norm=1.0, skip_non_finite=True, learning_rate_scale=0.5)
+    run.start(changed)
+    run.check()
+    assert run.config() == changed
 
 
 def test_before_the_first_checkpoint_flags_may_change(run):
@@ -110,3 +120,10 @@ def test_scores_are_appended_once(run):
     scores = json.loads(run.scores_path.read_text(encoding="utf-8"))
     assert [score["bleu"] for score in scores] == [1.5, 2.5]
     assert scores[0]["split"] == "täst"
+
+
+def test_no_score_is_lost_when_several_are_added_at_once(run):
+    run.path.mkdir()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda bleu: run.add_score({"bleu": bleu}), range(100)))
+    assert sorted(score["bleu"] for score in run.scores()) == list(range(100))

@@ -192,12 +192,13 @@ def test_text_without_anything_to_learn_is_refused(tmp_path, text):
         train_tokenizer(text, 300, tmp_path / "tokenizer.model")
 
 
-def test_an_error_of_the_text_comes_through_as_it_is(tmp_path):
+@pytest.mark.parametrize("error", [InputError("line 401 is not UTF-8"), KeyboardInterrupt()])
+def test_an_error_of_the_text_comes_through_as_it_is(tmp_path, error):
     def broken():
         yield from sentences()
-        raise InputError("line 401 is not UTF-8")
+        raise error
 
-    with pytest.raises(InputError, match="^line 401 is not UTF-8$"):
+    with pytest.raises(type(error), match=f"^{error}$"):
         train_tokenizer(broken(), 300, tmp_path / "tokenizer.model")
     assert list(tmp_path.iterdir()) == []
 

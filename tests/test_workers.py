@@ -131,12 +131,14 @@ def check_like_alone(alone, base):
     ("count", "chief"), [(2, False), pytest.param(3, True, marks=pytest.mark.slow)]
 )
 def test_workers_train_like_one_process(prepared, alone, tmp_path, count, chief):
-    with started(prepared, tmp_path, count, chief) as processes:
+    exports = [tmp_path / str(number) / "export" for number in range(count)]
+    with started(prepared, tmp_path, count, chief, export_dir=exports) as processes:
         results = [ended(process) for process in processes]
     for status, _, errors in results:
         assert (status, errors) == (0, "")
     assert "step 20/20" in results[0][1]
     assert all(output == "" for _, output, _ in results[1:])
+    assert (exports[0] / "1" / "saved_model.pb").exists()
     check_like_alone(alone, tmp_path)
 
 
@@ -229,6 +231,7 @@ def test_an_epoch_holds_each_pair_once_whatever_the_number_of_workers(prepared, 
         '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": -1}}',
         '{"cluster": {"worker": ["a:1"]}, "task": {"type": "chief", "index": 0}}',
         '{"cluster": {"worker": ["a"]}, "task": {"type": "worker", "index": 0}}',
+        '{"cluster": {"worker": [2222]}, "task": {"type": "worker", "index": 0}}',
         '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}',
     ],
 )

@@ -39,7 +39,8 @@ def beam_search(model, source_ids, beam_size=4, alpha=0.6, max_length=None):
         source_ids: int `[B, S]`, padded with `pad_id`.
         beam_size: K >= 1, an int or a scalar int tensor; 1 is greedy search.
         alpha: length penalty; 0 is none.
-        max_length: the same limit for all sentences instead, L.
+        max_length: the same limit for all sentences instead, L. XLA needs an int where a graph does
+            not know S: caches that grow with the translation are not for it.
 
     Returns:
         ids: int32 `[B, K, L]`, the end id included, then `pad_id`.
