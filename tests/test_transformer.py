@@ -163,6 +163,24 @@ def test_caches_grow_where_a_graph_does_not_know_the_length(rng):
         assert cache[0].shape[3] == T
 
 
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize("search", [beam_search, greedy_search])
+def test_search_compiles_with_a_length_that_is_given(rng, search):
+    import tensorflow as tf
+
+    model = make_model(rng)
+    source_ids = make_ids(rng, B, S)
+    compiled = tf.function(
+        lambda ids: search(model, ids, max_length=T),
+        jit_compile=True,
+        input_signature=[tf.TensorSpec([None, None], "int32")],
+        autograph=False,
+    )
+    expected = search(model, source_ids, max_length=T)
+    for found, result in zip(compiled(source_ids), expected, strict=True):
+        assert_close(found, result)
+
+
 @pytest.mark.parametrize("mode", COMPILED_MODES)
 def test_compiles_for_unknown_lengths(rng, mode):
     model = make_model(rng, encoder_layers=1, decoder_layers=1)
