@@ -139,7 +139,8 @@ def test_integers_score_most_sources_alike(translators, expected):
     "config",
     [
         {"position": "both", "norm": "pre", "heads_share_relative_embedding": False},
-        {"position": "sinusoidal", "implementation": "transpose_reshape"},
+        {"implementation": "transpose_reshape", "heads_share_relative_embedding": True},
+        {"position": "sinusoidal"},
     ],
 )
 def test_other_models_and_settings(tokenizer_path, tmp_path, config):

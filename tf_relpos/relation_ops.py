@@ -42,10 +42,10 @@ def relation_scores(query, relations, table, implementation: str = "auto"):
         return ops.einsum(f"bntr,{_pair_axes(one_hot)}r->bnts", per_label, one_hot)
     a = _vectors_of_pairs(relations, table, query.dtype)
     if len(table.shape) == 2 and len(a.shape) == 3:
-        _, T, N, H = ops.shape(query)
-        queries = ops.reshape(ops.transpose(query, (1, 0, 2, 3)), (T, -1, H))  # [T, B*N, H]
+        B, T, N, H = ops.shape(query)
+        queries = ops.reshape(ops.transpose(query, (1, 0, 2, 3)), (T, B * N, H))
         scores = ops.matmul(queries, ops.transpose(a, (0, 2, 1)))  # [T, B*N, S]
-        scores = ops.reshape(scores, (T, -1, N, ops.shape(a)[1]))
+        scores = ops.reshape(scores, (T, B, N, ops.shape(a)[1]))
         return ops.transpose(scores, (1, 2, 0, 3))
     return ops.einsum(f"btnh,{_vector_axes(table, a)}->bnts", query, a)
 
@@ -68,10 +68,10 @@ def relation_values(weights, relations, table, implementation: str = "auto"):
         return ops.einsum(f"bntr,{_table_axes(table)}->btnh", per_label, table)
     a = _vectors_of_pairs(relations, table, weights.dtype)
     if len(table.shape) == 2 and len(a.shape) == 3:
-        _, N, T, S = ops.shape(weights)
-        rows = ops.reshape(ops.transpose(weights, (2, 0, 1, 3)), (T, -1, S))  # [T, B*N, S]
+        B, N, T, S = ops.shape(weights)
+        rows = ops.reshape(ops.transpose(weights, (2, 0, 1, 3)), (T, B * N, S))
         values = ops.matmul(rows, a)  # [T, B*N, H]
-        values = ops.reshape(values, (T, -1, N, a.shape[-1]))
+        values = ops.reshape(values, (T, B, N, a.shape[-1]))
         return ops.transpose(values, (1, 0, 2, 3))
     return ops.einsum(f"bnts,{_vector_axes(table, a)}->btnh", weights, a)
 
