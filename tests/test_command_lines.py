@@ -58,7 +58,7 @@ def stop_at(step, number, arguments):
 @pytest.mark.parametrize("number", [None, signal.SIGINT])
 def test_training_outlives_the_reader_of_its_progress(corpus, tmp_path, number):
     """As where Ctrl-C ends `tee` as well."""
-    arguments = train_flags(corpus, tmp_path / "run", **{**LONG, "splits": ["train"]})
+    arguments = train_flags(corpus, tmp_path / "run", **LONG)
     with subprocess.Popen(
         command("train_wmt", arguments),
         cwd=ROOT,

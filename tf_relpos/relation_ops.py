@@ -79,8 +79,8 @@ def relation_values(weights, relations, table, implementation: str = "auto"):
 def choose_implementation(implementation: str, relations, table) -> str:
     """Resolves "auto": the implementation that should be the faster, and the leaner where unsure.
 
-    `pipelines.benchmark.attention` measured on CPUs, for R from 17 to 97 and S from 32 to 512, that
-    with labels `[T, S]` bucketing is the faster one from about S = 3 R on, or S = R if the table
+    `pipelines.benchmark.attention` measured on two CPU cores (results beside it, 2026-11-21), for R
+    from 17 to 97 with a shared table, 33 with heads, and S from 32 to 512, that with labels `[T, S]` bucketing is the faster one from about S = 3 R on, or S = R if the table
     has heads. Elsewhere it takes the smaller tensor: `[T, S, R]` when bucketed, `[T, S, H]` (times
     N, if the table has heads) in the paper's form.
 
