@@ -79,10 +79,11 @@ def relation_values(weights, relations, table, implementation: str = "auto"):
 def choose_implementation(implementation: str, relations, table) -> str:
     """Resolves "auto": the implementation that should be the faster, and the leaner where unsure.
 
-    `pipelines.benchmark.attention` measured on two CPU cores (results beside it, 2026-11-21), for R
-    from 17 to 97 with a shared table, 33 with heads, and S from 32 to 512, that with labels `[T, S]` bucketing is the faster one from about S = 3 R on, or S = R if the table
-    has heads. Elsewhere it takes the smaller tensor: `[T, S, R]` when bucketed, `[T, S, H]` (times
-    N, if the table has heads) in the paper's form.
+    `pipelines.benchmark.attention` measured on two CPU cores (results beside it, 2026-11-21), for S
+    from 32 to 512, R from 17 to 97 with a shared table and R = 33 with heads: where all sentences
+    have the labels `[T, S]`, bucketing is the faster one from about S = 3 R on, or S = R if the
+    table has heads. Elsewhere it takes the smaller tensor: `[T, S, R]` when bucketed, `[T, S, H]`
+    (times N, if the table has heads) in the paper's form.
 
     Raises:
         ValueError: `implementation` is none of `IMPLEMENTATIONS`.
