@@ -7,7 +7,10 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pipelines.corpora import Corpus, DemoCorpus, TextFileCorpus, TfdsCorpus
+from pipelines.corpora.corpus import Corpus
+from pipelines.corpora.demo.corpus import DemoCorpus
+from pipelines.corpora.text_files import TextFileCorpus
+from pipelines.corpora.tfds import TfdsCorpus
 from pipelines.errors import InputError
 from tf_relpos import TransformerConfig
 from tf_relpos.config import PRESETS

@@ -43,11 +43,13 @@ def main(arguments: Sequence[str]) -> None:
         )
 
     # A wrong flag should not wait for what takes seconds to import.
-    from pipelines import quiet_tensorflow  # noqa: F401
-    from pipelines.report import score_record
-    from pipelines.run_directory import RunDirectory
-    from pipelines.scoring import bleu
-    from pipelines.training import load_translator
+    from pipelines.importing import load_tensorflow
+
+    load_tensorflow()
+    from pipelines.run.directory import RunDirectory
+    from pipelines.run.scoring import bleu
+    from pipelines.training.finish import score_record
+    from pipelines.training.loop import load_translator
 
     run_directory = RunDirectory(flags.run_dir)
     translator, step = load_translator(

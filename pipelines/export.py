@@ -9,8 +9,8 @@ from pipelines.command_line import parse_flags, run
 from pipelines.errors import InputError
 
 if TYPE_CHECKING:
-    from pipelines.run_directory import RunDirectory
-    from pipelines.translator import Translator
+    from pipelines.run.directory import RunDirectory
+    from pipelines.translators.keras_model import Translator
 
 DESCRIPTION = """Export a trained model in a form to deploy. It appears complete or not at all, and
 nothing is overwritten."""
@@ -72,9 +72,11 @@ class Exporting:
 def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(Exporting, DESCRIPTION, "python -m pipelines.export", arguments)
     # A wrong flag should not wait for what takes seconds to import.
-    from pipelines import quiet_tensorflow  # noqa: F401
-    from pipelines.run_directory import RunDirectory
-    from pipelines.training import load_translator
+    from pipelines.importing import load_tensorflow
+
+    load_tensorflow()
+    from pipelines.run.directory import RunDirectory
+    from pipelines.training.loop import load_translator
 
     run_directory = RunDirectory(flags.run_dir)
     translator, step = load_translator(

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines import quiet_tensorflow  # noqa: F401  before all that imports Keras
 from pipelines.command_line import Parser, run
 from pipelines.config import CorpusConfig, default_config
 
@@ -33,8 +32,8 @@ def main(arguments: Sequence[str]) -> None:
     default = default_config("tiny", demo=flags.corpus.is_demo)
     size = flags.preparation.vocabulary_size or default.model.vocabulary_size
 
-    from pipelines.buckets import batch_sizes, bucket_report
-    from pipelines.preparation import prepare
+    from pipelines.data.buckets import batch_sizes, bucket_report
+    from pipelines.data.preparation import prepare
 
     prepared = prepare(
         corpus,

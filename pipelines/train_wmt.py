@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines import quiet_tensorflow  # noqa: F401  before all that imports Keras
 from pipelines.command_line import Parser, early_flags, lasting_output, run
 from pipelines.config import CorpusConfig, RunConfig, TrainingConfig, default_config
 from pipelines.errors import InputError
@@ -37,11 +36,11 @@ class Paths:
 def main(arguments: Sequence[str]) -> int:
     config, paths = parse(arguments)
     # A wrong flag should not wait for what takes seconds to import.
-    from pipelines import devices
-    from pipelines.report import finish
-    from pipelines.run_directory import RunDirectory
-    from pipelines.training import train
-    from pipelines.workers import Workers
+    from pipelines.run.directory import RunDirectory
+    from pipelines.training import devices
+    from pipelines.training.finish import finish
+    from pipelines.training.loop import train
+    from pipelines.training.workers import Workers
 
     run_directory = RunDirectory(paths.run_dir)
     if config.training.strategy == "multi_worker" and not paths.prepared:
@@ -98,8 +97,8 @@ def _with_defaults(paths: Paths, config: RunConfig) -> Paths:
 
 def prepare_run(config: RunConfig, paths: Paths, run_directory):
     """Opens or makes the tokenized corpus, and starts the run directory if one is given."""
-    from pipelines.checksums import CHECKSUMS
-    from pipelines.preparation import open_prepared, prepare
+    from pipelines.data.preparation import open_prepared, prepare
+    from pipelines.files.checksums import CHECKSUMS
 
     if paths.prepared:
         prepared = open_prepared(paths.prepared)

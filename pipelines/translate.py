@@ -11,7 +11,7 @@ from typing import Literal
 from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
-from pipelines.open_translator import open_translator
+from pipelines.translators.open import open_translator
 
 DESCRIPTION = """Translate standard input to standard output, a sentence a line, in order. Lines are
 translated together as far as they are there already, and go out as soon as they are translated."""

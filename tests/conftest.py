@@ -50,7 +50,7 @@ def _fresh_seed(request):
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory):
     """A directory with the text of the small task in `runs`."""
-    from runs import write_corpus
+    from tests.support.runs import write_corpus
 
     return write_corpus(tmp_path_factory.mktemp("text"))
 
@@ -59,7 +59,7 @@ def corpus(tmp_path_factory):
 def trained_run(corpus, tmp_path_factory):
     """The directory of a short run that has learnt the task; `export` beside it."""
     from pipelines import train_wmt
-    from runs import train_flags
+    from tests.support.runs import train_flags
 
     directory = tmp_path_factory.mktemp("trained")
     arguments = train_flags(

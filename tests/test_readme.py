@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from layer_checks import run_python
-from runs import ROOT, run_command
-from serving_model import exported
+from tests.support.layer_checks import run_python
+from tests.support.runs import ROOT, run_command
+from tests.support.serving_model import exported
 
 pytestmark = pytest.mark.tensorflow_only
 

@@ -48,7 +48,9 @@ class Benchmark:
 
 def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(Benchmark, __doc__, "python -m pipelines.benchmark.attention", arguments)
-    from pipelines import quiet_tensorflow  # noqa: F401
+    from pipelines.importing import load_tensorflow
+
+    load_tensorflow()
 
     records = []
     for xla in (False, True):

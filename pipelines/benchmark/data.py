@@ -22,7 +22,7 @@ from pathlib import Path
 from pipelines.benchmark.measuring import write_results
 from pipelines.benchmark.synthetic_text import write_parallel_text
 from pipelines.command_line import parse_flags, run
-from pipelines.dataset import TokenizedCorpus
+from pipelines.data.dataset import TokenizedCorpus
 from pipelines.errors import InputError
 
 TOKENS_PER_REPLICA = 4096
@@ -148,10 +148,12 @@ def _phase(directory: Path) -> str:
 
 def _read(directory: Path, first_step: int, seconds: float) -> dict:
     """Reads training batches for some seconds; the first one by itself, as after resuming."""
-    from pipelines import quiet_tensorflow  # noqa: F401
-    from pipelines.buckets import batch_sizes
-    from pipelines.epoch_plan import EpochPlan
-    from pipelines.input import training_dataset
+    from pipelines.importing import load_tensorflow
+
+    load_tensorflow()
+    from pipelines.data.buckets import batch_sizes
+    from pipelines.data.epoch_plan import EpochPlan
+    from pipelines.data.input import training_dataset
 
     before = _memory(os.getpid())
     began, cpu_began = time.monotonic(), time.process_time()

@@ -19,7 +19,7 @@ from pipelines.benchmark.measuring import write_results
 from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
-from pipelines.scoring import bleu
+from pipelines.run.scoring import bleu
 
 FORMS = {
     "SavedModel": ("saved_model", "none"),

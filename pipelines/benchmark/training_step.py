@@ -47,7 +47,9 @@ def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(
         Benchmark, __doc__, "python -m pipelines.benchmark.training_step", arguments
     )
-    from pipelines import quiet_tensorflow  # noqa: F401
+    from pipelines.importing import load_tensorflow
+
+    load_tensorflow()
 
     steps = {name: _step(flags, fields) for name, fields in CONTESTANTS.items()}
     turns = seconds_in_turns(steps, flags.turns)
@@ -65,11 +67,10 @@ def _step(flags: Benchmark, fields: dict[str, str]) -> Callable[[], float]:
     import numpy as np
     import tensorflow as tf
 
-    from pipelines import devices
     from pipelines.config import TrainingConfig, default_config
-    from pipelines.dataset import shift_right
-    from pipelines.trainer import TranslationTrainer
-    from pipelines.training import build
+    from pipelines.data.dataset import shift_right
+    from pipelines.training.loop import build, devices
+    from pipelines.training.trainer import TranslationTrainer
 
     training = TrainingConfig(precision=flags.precision)
     preset = default_config(flags.preset, demo=False).model

@@ -10,12 +10,12 @@ import keras
 import numpy as np
 import sentencepiece
 
-from pipelines.atomic import new_directory
-from pipelines.ctranslate2_translator import TOKENIZER_FILE
+from pipelines.data.tokenizer import Tokenizer
 from pipelines.errors import InputError
-from pipelines.optional import import_optional
-from pipelines.tokenizer import Tokenizer
-from pipelines.translation import MAX_SOURCE_LENGTH
+from pipelines.files.atomic import new_directory
+from pipelines.importing import import_optional
+from pipelines.translators.base import MAX_SOURCE_LENGTH
+from pipelines.translators.ctranslate2 import TOKENIZER_FILE
 from tf_relpos import RelativeMultiHeadAttention, Transformer
 from tf_relpos.blocks import LAYER_NORM_EPSILON
 from tf_relpos.search import EXTRA_LENGTH
@@ -111,7 +111,7 @@ def _specification(model: Transformer):
         pre_norm=config.norm == "pre",
     )
     spec.config.layer_norm_epsilon = LAYER_NORM_EPSILON
-    # For `pipelines.ctranslate2_translator`; CTranslate2 looks at what it knows alone.
+    # For `pipelines.translators.ctranslate2`; CTranslate2 looks at what it knows alone.
     spec.config.add_attribute("max_source_length", MAX_SOURCE_LENGTH)
     spec.config.add_attribute("extra_length", EXTRA_LENGTH)
     embeddings = _array(model.embedding.embeddings)

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from pipelines.exporters.serving_warmup import write_warmup_requests
 from pipelines.exporters.versions import new_version
-from pipelines.translation import MAX_SOURCE_LENGTH
-from pipelines.translator import Translator
+from pipelines.exporters.warmup import write_warmup_requests
+from pipelines.translators.base import MAX_SOURCE_LENGTH
+from pipelines.translators.keras_model import Translator
 from tf_relpos import beam_search
 
 MAX_BEAM_SIZE = 100  # one request must not take all the memory of a server

@@ -14,10 +14,10 @@ import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
-from pipelines.atomic import new_file
+from pipelines.data.tokenizer import Tokenizer
 from pipelines.errors import InputError
-from pipelines.tflite_translator import METADATA_FORMAT, METADATA_NAME
-from pipelines.tokenizer import Tokenizer
+from pipelines.files.atomic import new_file
+from pipelines.translators.tflite import METADATA_FORMAT, METADATA_NAME
 from tf_relpos import Transformer, beam_search
 from tf_relpos.search import EXTRA_LENGTH
 
@@ -45,7 +45,7 @@ def export_tflite(
     sentence, not by S and L.
 
     The settings are in the file, as JSON in the metadata entry `tf_relpos`, which
-    `pipelines.tflite_translator.read_metadata` reads. The SentencePiece model lies beside it:
+    `pipelines.translators.tflite.read_metadata` reads. The SentencePiece model lies beside it:
     `x.tokenizer.model` for `x.tflite`.
 
     Args:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from pipelines.atomic import new_directory
 from pipelines.errors import InputError
+from pipelines.files.atomic import new_directory
 
 
 @contextlib.contextmanager

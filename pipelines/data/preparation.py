@@ -1,0 +1,229 @@
+"""From a corpus of text to what training reads: a tokenizer, arrays, and held-out text.
+
+<directory>/
+  tokenizer.model               SentencePiece
+  train/                        the tokenized corpus, see `pipelines.data.dataset`; written last
+  valid.source valid.target     held-out text as it is, so that scores are of raw text
+  test.source test.target
+  lock                          held by the process that writes
+"""
+
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from pipelines.data.dataset import TokenizedCorpus
+from pipelines.data.dataset_writer import TokenizedCorpusWriter
+from pipelines.data.tokenization import tokenize
+from pipelines.data.tokenizer import Tokenizer, train_tokenizer
+from pipelines.errors import InputError
+from pipelines.files.atomic import exclusive, new_file
+from pipelines.files.checksums import sha256
+
+MAX_LENGTH = 256
+NUM_SHAPES = 8
+
+_HELD_OUT = ("valid", "test")
+
+# A bucket holds at least a batch of eight replicas with the usual 4,096 tokens, or rare long pairs
+# would make a bucket that never fills a batch.
+_MIN_TOKENS_PER_BUCKET = 8 * 4096
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A completed preparation.
+
+    Attributes:
+        directory: where it lies.
+        train: the tokenized training pairs.
+    """
+
+    directory: Path
+    train: TokenizedCorpus
+
+    @property
+    def tokenizer_path(self) -> Path:
+        return self.directory / "tokenizer.model"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What it was made from: corpus, languages, sizes."""
+        return self.train.metadata["settings"]
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The held-out splits, `"valid"` and `"test"` or fewer."""
+        return tuple(self.train.metadata["held_out"])
+
+    def text(self, split: str) -> tuple[list[str], list[str]]:
+        """The source and the target sentences of a held-out split."""
+        if split not in self.splits:
+            raise InputError(
+                f"split must be one of {', '.join(self.splits) or '(none)'}, got {split!r}"
+            )
+        return tuple(
+            _read(path).decode().split("\n")[:-1] for path in _text_paths(self.directory, split)
+        )
+
+
+def prepare(
+    corpus: Any,
+    directory: str | Path,
+    *,
+    vocabulary_size: int,
+    max_length: int = MAX_LENGTH,
+    num_shapes: int = NUM_SHAPES,
+    tokenizer: str | Path | None = None,
+) -> Prepared:
+    """Makes the tokenizer and the arrays of a corpus, or opens those that are there already.
+
+    Memory does not grow with the corpus. Interrupted work starts again from the beginning.
+
+    Args:
+        corpus: text pairs: `name`, `source_language`, `target_language`, `splits` and
+            `pairs(split)`, as in `pipelines.corpora`.
+        directory: where to write; other files in it are left alone.
+        vocabulary_size: V.
+        max_length: pairs with more ids on a side are dropped, the end id included.
+        num_shapes: the most length buckets.
+        tokenizer: an existing SentencePiece model of `vocabulary_size` pieces to use instead of
+            learning one.
+
+    Raises:
+        InputError: the directory holds a preparation with other settings or a damaged one, is
+            being written by another process or cannot be written to; the corpus cannot be read,
+            or nothing is left of it.
+    """
+    directory = Path(directory)
+    settings = {
+        "corpus": corpus.name,
+        "text_bytes": corpus.text_bytes,
+        "source_language": corpus.source_language,
+        "target_language": corpus.target_language,
+        "vocabulary_size": vocabulary_size,
+        "max_length": max_length,
+        "num_shapes": num_shapes,
+        "tokenizer": None if tokenizer is None else _sha256(Path(tokenizer)),
+    }
+    if not (directory / "train").exists():
+        if "train" not in corpus.splits:
+            raise InputError(f"the corpus {corpus.name} has no training pairs")
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot write to {directory}: {error.strerror}") from error
+        with exclusive(directory / "lock"):
+            if not (directory / "train").exists():  # another process may have just made it
+                _make(corpus, directory, settings, tokenizer)
+    prepared = open_prepared(directory)
+    _check_same(directory, prepared.settings, settings)
+    return prepared
+
+
+def open_prepared(directory: str | Path) -> Prepared:
+    """Opens what `prepare` made.
+
+    Raises:
+        InputError: it is missing, incomplete, damaged, or files of it have been exchanged.
+    """
+    directory = Path(directory)
+    prepared = Prepared(directory, TokenizedCorpus.open(directory / "train"))
+    prepared.train.verify()
+    made_with = prepared.train.metadata.get("made_with", {})
+    for name, digest in _sums(prepared.tokenizer_path, prepared.splits).items():
+        if made_with.get(name) != digest:
+            raise InputError(
+                f"{directory / name} is not what {prepared.train.directory} was made with"
+            )
+    return prepared
+
+
+def _make(
+    corpus: Any, directory: Path, settings: dict[str, Any], tokenizer: str | Path | None
+) -> None:
+    """Writes everything, `train` last."""
+    vocabulary_size = settings["vocabulary_size"]
+    # Held-out text comes first: a fault in it shows before minutes of learning.
+    held_out = [split for split in _HELD_OUT if split in corpus.splits]
+    for split in held_out:
+        _write_text(directory, split, corpus.pairs(split))
+    tokenizer_path = directory / "tokenizer.model"
+    if tokenizer is None:
+        message = f"learning {vocabulary_size:,} subwords from {corpus.name}"
+        print(message, file=sys.stderr, flush=True)
+        sentences = chain.from_iterable(corpus.pairs("train"))
+        train_tokenizer(sentences, vocabulary_size, tokenizer_path)
+    else:
+        _copy_tokenizer(Path(tokenizer), vocabulary_size, tokenizer_path)
+
+    metadata = {
+        "settings": settings,
+        "held_out": held_out,
+        "made_with": _sums(tokenizer_path, held_out),
+    }
+    with TokenizedCorpusWriter(
+        directory / "train",
+        vocabulary_size=vocabulary_size,
+        max_length=settings["max_length"],
+        num_shapes=settings["num_shapes"],
+        min_tokens=_MIN_TOKENS_PER_BUCKET,
+        metadata=metadata,
+    ) as writer:
+        tokenize(corpus.pairs("train"), Tokenizer(tokenizer_path), writer)
+
+
+def _write_text(directory: Path, split: str, pairs: Iterable[tuple[str, str]]) -> None:
+    """Writes a held-out split, a sentence a line."""
+    pairs = list(pairs)
+    for side, path in enumerate(_text_paths(directory, split)):
+        lines = (pair[side].replace("\n", " ") + "\n" for pair in pairs)
+        with new_file(path) as temporary, temporary.open("wb") as file:
+            file.writelines(line.encode() for line in lines)
+
+
+def _text_paths(directory: Path, split: str) -> tuple[Path, Path]:
+    return directory / f"{split}.source", directory / f"{split}.target"
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _sha256(path: Path) -> str:
+    try:
+        return sha256(path)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _sums(tokenizer: Path, held_out: Iterable[str]) -> dict[str, str]:
+    """Checksums by file name of what lies beside the arrays."""
+    text = chain.from_iterable(_text_paths(tokenizer.parent, split) for split in held_out)
+    return {path.name: _sha256(path) for path in (tokenizer, *text)}
+
+
+def _copy_tokenizer(tokenizer: Path, vocabulary_size: int, path: Path) -> None:
+    pieces = Tokenizer(tokenizer).vocabulary_size
+    if pieces != vocabulary_size:
+        raise InputError(
+            f"vocabulary_size must be that of the tokenizer {tokenizer}, {pieces}, "
+            f"got {vocabulary_size}"
+        )
+    with new_file(path) as temporary:
+        temporary.write_bytes(_read(tokenizer))
+
+
+def _check_same(directory: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    for name, value in wanted.items():
+        if found.get(name) != value:
+            raise InputError(
+                f"{directory} was prepared with {name} {found.get(name)!r}, got {value!r}: "
+                "choose another directory or the same settings"
+            )

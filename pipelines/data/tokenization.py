@@ -1,0 +1,65 @@
+"""Pairs of lines become ids on disk: the tokenizer applied to a corpus, batch by batch."""
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from pipelines.data.dataset_writer import TokenizedCorpusWriter
+from pipelines.data.tokenizer import KeptErrors, Tokenizer
+
+_PAIRS_PER_CALL = 1024
+_BYTES_PER_CALL = 1 << 22
+_SECONDS_BETWEEN_REPORTS = 10.0
+
+
+def tokenize(
+    pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer, writer: TokenizedCorpusWriter
+) -> None:
+    """Writes the ids of all pairs; batches of lines are tokenized in parallel.
+
+    Progress is told on standard error.
+    """
+    batches = KeptErrors(_in_batches(pairs))
+
+    def ragged(source: tf.Tensor, target: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        source, target = tokenizer.encode(source), tokenizer.encode(target)
+        return source.values, source.row_lengths(), target.values, target.row_lengths()
+
+    lines = tf.TensorSpec([None], tf.string)
+    dataset = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=(lines, lines))
+    dataset = dataset.map(ragged, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
+    started = reported = time.monotonic()
+    done = 0
+    for batch in dataset.prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
+        writer.append(*batch)
+        done += len(batch[1])
+        now = time.monotonic()
+        if now - reported > _SECONDS_BETWEEN_REPORTS:
+            reported = now
+            _say(f"tokenized {done:,} pairs, {done / (now - started):,.0f} pairs/s")
+    batches.reraise()
+    _say(f"tokenized {done:,} pairs in {time.monotonic() - started:,.0f} s")
+
+
+def _in_batches(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yields UTF-8 lines of both sides, two arrays of objects (NumPy's bytes lose final NULs).
+
+    A batch is full at a number of pairs or of bytes, so that no lines are too long for the memory.
+    """
+    sources, targets, size = [], [], 0
+    for source, target in pairs:
+        sources.append(source.encode())
+        targets.append(target.encode())
+        size += len(sources[-1]) + len(targets[-1])
+        if len(sources) == _PAIRS_PER_CALL or size >= _BYTES_PER_CALL:
+            yield np.array(sources, dtype=object), np.array(targets, dtype=object)
+            sources, targets, size = [], [], 0
+    if sources:
+        yield np.array(sources, dtype=object), np.array(targets, dtype=object)
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,75 @@
+"""Importing what is slow, talkative or perhaps not installed, when it is needed and not before."""
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+from pipelines.errors import InputError
+
+
+def load_tensorflow() -> None:
+    """Imports TensorFlow without a word.
+
+    TensorFlow writes lines of its own when it is loaded and when it looks for GPUs, whatever its
+    log level. Command lines call this, once their flags are known to be right, before they import
+    anything that needs TensorFlow or Keras.
+    """
+    with silence():
+        import tensorflow
+
+        tensorflow.config.list_physical_devices()
+
+
+def import_optional(module: str, package: str) -> ModuleType:
+    """A module of a package that the extra `export` brings along.
+
+    Raises:
+        InputError: it is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(
+            f"this needs {package} ({error}): pip install 'tf_relpos[export]'"
+        ) from error
+
+
+def import_alone(module: str) -> ModuleType:
+    """A module of a package, without running the package's own `__init__` for it.
+
+    `tf_relpos.config` has the flags of the model and needs the standard library alone, but the
+    package around it imports Keras, and Keras TensorFlow: seconds before a mistyped flag is told.
+    Importing the package later runs its `__init__` as usual, with this very module in it.
+    """
+    package = module.rpartition(".")[0]
+    if module in sys.modules or package in sys.modules:
+        return importlib.import_module(module)
+    spec = importlib.util.find_spec(package)
+    if spec is None:
+        raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+    sys.modules[package] = importlib.util.module_from_spec(spec)
+    try:
+        return importlib.import_module(module)
+    finally:
+        del sys.modules[package]
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Nothing that the process writes to standard error arrives, C++ included.
+
+    Such lines would bury a one-line error message. What goes wrong is raised as an exception.
+    """
+    standard_error = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(standard_error, 2)
+        os.close(standard_error)
+        os.close(nowhere)

@@ -1,0 +1,245 @@
+"""The checkpoints of a run.
+
+    checkpoints/
+      step-00001000/    see `pipelines.run.checkpoint_files`
+      best.json         the step with the best validation score
+      average/          averaged weights
+
+A checkpoint's state is the truth about the run: what `best.json` says beyond the one that a run is
+resumed from is taken back.
+"""
+
+import itertools
+import re
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from pipelines.errors import InputError
+from pipelines.files.atomic import remove_directory
+from pipelines.files.checksums import Damaged
+from pipelines.files.records import read_json, write_json
+from pipelines.run import checkpoint_files
+from tf_relpos import Transformer
+
+
+@dataclass
+class RunState:
+    """Where a run stands besides its weights and its optimizer.
+
+    Attributes:
+        step: updates done.
+        best: `{"step", "bleu"}` of the best validation so far.
+        interval: sums over the updates since the last line of progress.
+    """
+
+    step: int = 0
+    best: dict[str, Any] | None = None
+    interval: dict[str, float] = field(default_factory=dict)
+
+
+class Checkpoints:
+    """The checkpoints in a directory. Making the object touches nothing on disk.
+
+    Attributes:
+        path: the directory.
+        trained_with: anything that JSON can hold, told by the checkpoints that are written: the
+            configuration, and checksums of the data, so that no edited file goes unnoticed.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+        self.best_path = path / "best.json"
+        self.average_path = path / "average"
+        self.trained_with: dict[str, Any] = {}
+
+    def steps(self) -> list[int]:
+        """Steps with a complete checkpoint, in order."""
+        if not self.path.is_dir():
+            return []
+        found = (re.fullmatch(r"step-(\d+)", p.name) for p in self.path.iterdir())
+        return sorted(int(match[1]) for match in found if match)
+
+    def best(self) -> dict[str, Any] | None:
+        """`{"step", "bleu"}` of the best validation score so far.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        best = read_json(self.best_path)
+        if best is not None and not (isinstance(best, dict) and isinstance(best.get("step"), int)):
+            raise InputError(f"{self.best_path} cannot be read: it must have a step and a score")
+        return best
+
+    def were_trained_with(self) -> dict[str, Any]:
+        """What the newest checkpoint that can be read was trained with; empty without one."""
+        state = next(filter(None, map(self._state, reversed(self.steps()))), {})
+        return state.get("trained_with", {})
+
+    def save(
+        self,
+        model: Transformer,
+        optimizer: keras.optimizers.Optimizer,
+        state: RunState,
+        *,
+        keep: int,
+        stopgap: bool = False,
+    ) -> None:
+        """Writes the checkpoint of a step and removes those no longer kept.
+
+        Kept are the last `keep`, the best, and the newest. A stopgap is what an interrupted run
+        leaves besides the checkpoints that it would have written anyway: it does not count among
+        the last, or interruptions would change what is averaged in the end.
+
+        Raises:
+            InputError: it cannot be written; all is as it was.
+        """
+        if state.step not in self.steps():
+            checkpoint_files.write_checkpoint(
+                self._step_path(state.step),
+                model,
+                optimizer,
+                {**asdict(state), "stopgap": stopgap, "trained_with": self.trained_with},
+            )
+        self._set_best(state.best)
+        kept = {*self._regular_steps()[-keep:], self.steps()[-1]}
+        if state.best:
+            kept.add(state.best["step"])
+        for old in set(self.steps()) - kept:
+            remove_directory(self._step_path(old))
+
+    def restore(self, model: Transformer, optimizer: keras.optimizers.Optimizer) -> RunState:
+        """Loads the newest checkpoint that is not damaged, and sets newer ones aside.
+
+        Returns:
+            where the run stands; at step 0 if there is no checkpoint.
+
+        Raises:
+            InputError: all checkpoints are damaged, or they are of another model.
+        """
+        damage = {}
+        for step in reversed(self.steps()):
+            path = self._step_path(step)
+            try:
+                state = checkpoint_files.read_state(path)
+                checkpoint_files.load_optimizer(path, optimizer)
+                checkpoint_files.load_weights(path, model)
+                break
+            except Damaged as error:
+                damage[path] = error
+        else:
+            if damage:
+                raise InputError(
+                    f"run_dir {self.path.parent} has no checkpoint that is not damaged: "
+                    f"{next(iter(damage.values()))}"
+                )
+            return RunState()
+        for path, error in damage.items():
+            aside = _unused(path.with_name(f"{path.name}.damaged"))
+            print(f"{error}: set aside as {aside.name}", file=sys.stderr, flush=True)
+            path.rename(aside)
+        self._set_best(state["best"])
+        return RunState(state["step"], state["best"], state["interval"])
+
+    def load(self, model: Transformer, checkpoint: str = "last") -> int:
+        """Loads weights alone.
+
+        Args:
+            model: built.
+            checkpoint: "last", "best" or "average".
+
+        Returns:
+            The step that the weights are from.
+
+        Raises:
+            InputError: there is no such checkpoint, or it is damaged.
+        """
+        if checkpoint not in ("last", "best", "average"):
+            raise InputError(f"checkpoint must be last, best or average, got {checkpoint}")
+        path = self._checkpoint_path(checkpoint)
+        while True:
+            try:
+                state = checkpoint_files.read_state(path)
+                checkpoint_files.load_weights(path, model)
+                break
+            except InputError:
+                tried, path = path, self._checkpoint_path(checkpoint)
+                if path == tried:
+                    raise
+                # A run in progress has removed it, because there is a newer one.
+        return state["step"]
+
+    def average(self, model: Transformer, count: int) -> list[int]:
+        """Averages the weights of the last `count` checkpoints into `model` and `average/`.
+
+        Returns:
+            The steps averaged.
+
+        Raises:
+            InputError: one of them is damaged, or the average cannot be written.
+        """
+        steps = (self._regular_steps() or self.steps())[-count:]
+        try:
+            checkpoint_files.load_average([self._step_path(step) for step in steps], model)
+        except Damaged as error:
+            raise InputError(f"{error}: remove its directory to average the others") from error
+        state = {"step": steps[-1], "steps": steps, "trained_with": self.trained_with}
+        checkpoint_files.write_checkpoint(self.average_path, model, None, state, replace=True)
+        return steps
+
+    def _step_path(self, step: int) -> Path:
+        return self.path / f"step-{step:08d}"
+
+    def _checkpoint_path(self, checkpoint: str) -> Path:
+        """Where "last", "best" or "average" lies at the moment."""
+        if not self.steps():
+            raise InputError(f"run directory {self.path.parent} has no checkpoints yet")
+        if checkpoint == "last":
+            return self._step_path(self.steps()[-1])
+        if checkpoint == "average":
+            if not self.average_path.is_dir():
+                raise InputError(f"run directory {self.path.parent} has no averaged checkpoint")
+            return self.average_path
+        best = self.best()
+        if best is None:
+            raise InputError(
+                f"run directory {self.path.parent} has no best checkpoint: no validation"
+            )
+        path = self._step_path(best["step"])
+        if not path.exists():
+            raise InputError(
+                f"run directory {self.path.parent} has lost its best checkpoint, {path}"
+            )
+        return path
+
+    def _regular_steps(self) -> list[int]:
+        """The steps without stopgaps."""
+        return [step for step in self.steps() if not self._state(step).get("stopgap")]
+
+    def _state(self, step: int) -> dict[str, Any]:
+        """The state of a checkpoint; empty if it is damaged."""
+        try:
+            return checkpoint_files.read_state(self._step_path(step))
+        except Damaged:
+            return {}
+
+    def _set_best(self, best: dict[str, Any] | None) -> None:
+        """Makes `best.json` say what a checkpoint says."""
+        try:
+            if self.best() == best:
+                return
+        except InputError as error:
+            print(f"{error}: written again from a checkpoint", file=sys.stderr, flush=True)
+        if best is None:
+            self.best_path.unlink()
+        else:
+            write_json(self.best_path, best)
+
+
+def _unused(path: Path) -> Path:
+    """The path, or the first of path.2, path.3, ... that does not exist."""
+    numbered = (path.with_name(f"{path.name}.{number}") for number in itertools.count(2))
+    return next(p for p in itertools.chain([path], numbered) if not p.exists())

@@ -1,0 +1,74 @@
+"""Which devices train, in which precision, and whether XLA compiles for them."""
+
+from pathlib import Path
+
+import tensorflow as tf
+
+from pipelines.config import TrainingConfig
+from pipelines.errors import InputError
+from pipelines.training.workers import connect
+
+
+def make_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
+    """The strategy that the flags ask for. Call it before TensorFlow has used a device.
+
+    Raises:
+        InputError: `virtual_cpus` after TensorFlow has started or with several workers, or there is
+            no connection with the other workers.
+    """
+    if config.strategy == "multi_worker":
+        if config.virtual_cpus > 1:
+            raise InputError(
+                "virtual_cpus is for strategy mirrored, a worker has one CPU replica; "
+                f"got {config.virtual_cpus} and strategy multi_worker"
+            )
+        return connect()
+    if config.virtual_cpus > 1:
+        _split_cpu(config.virtual_cpus)
+    devices = [d.name for d in tf.config.list_logical_devices("GPU")]
+    if not devices or config.virtual_cpus > 1:
+        devices = [d.name for d in tf.config.list_logical_devices("CPU")]
+    if config.strategy == "one" or (config.strategy == "auto" and len(devices) == 1):
+        return tf.distribute.OneDeviceStrategy(devices[0])
+    return tf.distribute.MirroredStrategy(devices)
+
+
+def precision(config: TrainingConfig) -> str:
+    """Keras's dtype policy: the one asked for, or the fastest that trains well."""
+    if config.precision != "auto":
+        return config.precision
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        details = tf.config.experimental.get_device_details(gpus[0])
+        capable = details.get("compute_capability", (0, 0)) >= (8, 0)
+    else:
+        capable = _cpu_multiplies_bfloat16()
+    return "mixed_bfloat16" if capable else "float32"
+
+
+def what_xla_compiles(config: TrainingConfig) -> str:
+    """See `TranslationTrainer`. On CPUs, XLA's matrix products are slower than TensorFlow's."""
+    if config.jit == "off":
+        return "nothing"
+    is_model = config.jit == "on" or bool(tf.config.list_physical_devices("GPU"))
+    return "model" if is_model else "loss"
+
+
+def _split_cpu(count: int) -> None:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    wanted = [tf.config.LogicalDeviceConfiguration()] * count
+    try:
+        tf.config.set_logical_device_configuration(cpu, wanted)
+    except RuntimeError:
+        if len(tf.config.list_logical_devices("CPU")) != count:
+            raise InputError(
+                f"virtual_cpus must be set before TensorFlow has started, got {count}"
+            ) from None
+
+
+def _cpu_multiplies_bfloat16() -> bool:
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
+    except OSError:
+        return False
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags)

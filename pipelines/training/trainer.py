@@ -1,0 +1,204 @@
+"""The compiled training step: one optimizer update from the batches of all replicas.
+
+    loss = sum of token losses of all replicas and micro-batches / their number of target tokens
+
+so that any number of replicas and micro-batches with the same pairs takes the same step. Forward
+and backward pass of a replica may be compiled by XLA; the update is applied outside of it, because
+XLA cannot hold variables that live on several devices.
+"""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from tf_relpos import Transformer, smoothed_cross_entropy
+
+# Draws that one random layer may make in a forward pass before it would repeat those of the next.
+_DRAWS_PER_LAYER = 16
+
+
+class TranslationTrainer(keras.Model):
+    """Trains a `Transformer` with Keras's `fit` on batches of `pipelines.data.input`.
+
+    Dropout is a pure function of (seed, step, replica, micro-batch): a resumed run draws the same
+    masks as one that was never stopped, and no two replicas draw alike.
+
+    Args:
+        transformer: the model, built in the scope of the strategy.
+        strategy: whose replicas train. The trainer itself is made outside of its scope, or Keras
+            would look at a batch to build what is built; `compile` is called inside.
+        label_smoothing: see `smoothed_cross_entropy`.
+        micro_batches: batches whose gradients add up to one update.
+        clip_norm: the largest norm of the gradient of all weights together, beyond which it is
+            scaled down (Pascanu et al. 2013, algorithm 1); 0 is no limit.
+        skip_non_finite: leave weights and optimizer as they are where loss or gradient is not
+            finite.
+        seed: of the dropout masks.
+        xla: what XLA compiles: "nothing", the "loss" and its gradient, which are bound by memory
+            and which XLA fuses, or the whole "model", forward and backward.
+
+    The logs of a step are sums over all replicas, float32 scalars: `loss` and `nll` in nats,
+    `correct`, `tokens` (target tokens), `source_tokens` and `positions` (of both sides, padding
+    included); and `non_finite`, in how many replicas loss or gradient is not finite.
+    """
+
+    def __init__(
+        self,
+        transformer: Transformer,
+        strategy: tf.distribute.Strategy | None = None,
+        *,
+        label_smoothing: float = 0.1,
+        micro_batches: int = 1,
+        clip_norm: float = 0.0,
+        skip_non_finite: bool = False,
+        seed: int = 0,
+        xla: str = "nothing",
+        **kwargs,
+    ):
+        # Keras scales the loss for float16 where the trainer's own policy says so.
+        super().__init__(dtype=transformer.dtype_policy, **kwargs)
+        self.transformer = transformer
+        self.strategy = strategy or tf.distribute.get_strategy()
+        self.label_smoothing = label_smoothing
+        self.micro_batches = micro_batches
+        self.clip_norm = clip_norm
+        self.skip_non_finite = skip_non_finite
+        self.seed = seed
+        self.xla = xla
+        self.built = True
+
+    def make_train_function(self, force: bool = False):
+        if self.train_function is not None and not force:
+            return
+        strategy = self.strategy
+        gradients = tf.function(
+            self._gradients,
+            jit_compile=self.xla == "model",
+            reduce_retracing=True,
+            autograph=False,
+        )
+
+        def gradients_of_replica(batches):
+            replica = tf.distribute.get_replica_context()
+            tokens = tf.add_n([_count(batch["labels"]) for batch in batches])
+            total = tf.maximum(replica.all_reduce(tf.distribute.ReduceOp.SUM, tokens), 1.0)
+            grads, logs = None, None
+            for number, batch in enumerate(batches):
+                seed = self._dropout_seed(replica, number)
+                new_grads, new_logs = gradients(batch, total, seed)
+                grads = new_grads if grads is None else _add(grads, new_grads)
+                logs = new_logs if logs is None else _add(logs, new_logs)
+            if self.clip_norm:
+                grads = self._clip(replica, grads)
+            if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+                grads = self._overflow_everywhere(replica, grads)
+            return grads, {**logs, "non_finite": self._is_non_finite(grads, logs["loss"])}
+
+        def update_replica(grads):
+            self.optimizer.apply(grads, self.transformer.trainable_variables)
+
+        def train_function(iterator):
+            batches = [next(iterator) for _ in range(self.micro_batches)]
+            grads, logs = strategy.run(gradients_of_replica, args=(batches,))
+            logs = {name: strategy.reduce("SUM", logs[name], axis=None) for name in logs}
+
+            def update():
+                strategy.run(update_replica, args=(grads,))
+
+            if self.skip_non_finite:
+                tf.cond(logs["non_finite"] == 0, update, lambda: None)
+            else:
+                update()
+            return logs
+
+        self.train_function = tf.function(train_function, reduce_retracing=True, autograph=False)
+
+    def _clip(self, replica, grads):
+        """A replica's part of the gradient, scaled by what the sum over replicas asks for."""
+        scale = self.optimizer.scale_loss(tf.constant(1.0))
+        summed = replica.all_reduce(tf.distribute.ReduceOp.SUM, grads)
+        norm = tf.linalg.global_norm(summed) / scale
+        factor = tf.minimum(1.0, self.clip_norm / norm)
+        return [grad * factor for grad in grads]
+
+    def _overflow_everywhere(self, replica, grads):
+        """A replica's part of the gradient; NaN if any replica's is not finite.
+
+        The optimizer decides in each replica by itself whether scaled gradients have overflowed.
+        """
+        overflows = replica.all_reduce(tf.distribute.ReduceOp.SUM, _is_non_finite(grads))
+        return [
+            tf.where(overflows > 0, tf.constant(float("nan"), grad.dtype), grad) for grad in grads
+        ]
+
+    def _is_non_finite(self, grads, loss):
+        """1.0 or 0.0. Scaled float16 gradients may overflow: the optimizer skips them by itself."""
+        values = [loss]
+        if not isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
+            values += grads
+        return _is_non_finite(values)
+
+    def _dropout_seed(self, replica, micro_batch):
+        """uint32 `[2]`: the seed, and a counter that no two forward passes share."""
+        step = tf.cast(self.optimizer.iterations.value, tf.uint32)
+        replica_id = tf.cast(replica.replica_id_in_sync_group, tf.uint32)
+        counter = step * replica.num_replicas_in_sync + replica_id
+        counter = counter * self.micro_batches + micro_batch
+        stride = _DRAWS_PER_LAYER * max(1, len(self._seed_states()))
+        return tf.stack([tf.constant(self.seed, tf.uint32), counter * stride])
+
+    def _seed_states(self):
+        weights = {id(variable) for variable in self.transformer.weights}
+        return [v for v in self.transformer.variables if id(v) not in weights]
+
+    def _gradients(self, batch, total_tokens, seed):
+        """One replica's part of the gradient of the loss, and its sums for the logs."""
+        random_states = [
+            (state, seed + tf.constant([0, i * _DRAWS_PER_LAYER], tf.uint32))
+            for i, state in enumerate(self._seed_states())
+        ]
+        labels = batch["labels"]
+        with tf.GradientTape() as tape, keras.StatelessScope(state_mapping=random_states):
+            logits = self.transformer(batch, training=True)
+        loss = tf.function(self._loss, jit_compile=self.xla != "nothing", autograph=False)
+        logits_gradient, logs = loss(labels, logits, total_tokens)
+        variables = [variable.value for variable in self.transformer.trainable_variables]
+        grads = tape.gradient(logits, variables, output_gradients=logits_gradient)
+        positions = tf.size(labels) + tf.size(batch["source_ids"])
+        logs = {
+            **logs,
+            "tokens": _count(labels),
+            "source_tokens": _count(batch["source_ids"]),
+            "positions": tf.cast(positions, tf.float32),
+        }
+        return [tf.convert_to_tensor(grad) for grad in grads], logs
+
+    def _loss(self, labels, logits, total_tokens):
+        """The gradient of the loss by the logits, `[B, T, V]`, and the sums that need logits."""
+        with tf.GradientTape() as tape:
+            tape.watch(logits)
+            loss = ops.sum(smoothed_cross_entropy(labels, logits, self.label_smoothing))
+            scaled = self.optimizer.scale_loss(loss / total_tokens)
+        # The most probable token, without an argmax: XLA's is slow on CPUs.
+        is_label = tf.expand_dims(labels, -1) == tf.range(logits.shape[-1])
+        label_logits = tf.reduce_max(tf.where(is_label, logits, logits.dtype.min), axis=-1)
+        is_correct = (labels != 0) & (label_logits >= tf.reduce_max(logits, axis=-1))
+        return tape.gradient(scaled, logits), {
+            "loss": loss,
+            "nll": ops.sum(smoothed_cross_entropy(labels, logits, 0.0)),
+            "correct": ops.sum(ops.cast(is_correct, "float32")),
+        }
+
+
+def _count(ids):
+    return tf.cast(tf.math.count_nonzero(ids), tf.float32)
+
+
+def _is_non_finite(values):
+    """1.0 if there is a value that is not finite, else 0.0."""
+    sums = tf.stack([tf.reduce_sum(tf.cast(value, tf.float32)) for value in values])
+    return 1.0 - tf.cast(tf.reduce_all(tf.math.is_finite(sums)), tf.float32)
+
+
+def _add(a, b):
+    return tf.nest.map_structure(tf.add, a, b)

@@ -1,0 +1,169 @@
+"""The processes that train one model together, a worker each, as `TF_CONFIG` lists them."""
+
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import tensorflow as tf
+
+from pipelines.errors import InputError
+from pipelines.files.records import first_line
+
+# How TensorFlow reports that another process has gone.
+_LOST = (
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    tf.errors.InternalError,
+    tf.errors.UnavailableError,
+)
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The workers of a strategy, seen from one of them.
+
+    Attributes:
+        strategy: what they train with.
+        index: which one this is, from 0.
+        count: how many there are.
+    """
+
+    strategy: tf.distribute.Strategy
+    index: int = 0
+    count: int = 1
+
+    @classmethod
+    def of(cls, strategy: tf.distribute.Strategy) -> "Workers":
+        if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            return cls(strategy)
+        resolver = strategy.cluster_resolver
+        cluster = resolver.cluster_spec().as_dict()
+        chiefs = len(cluster.get("chief", []))
+        is_chief = resolver.task_type == "chief"
+        index = 0 if is_chief else chiefs + resolver.task_id
+        return cls(strategy, index, chiefs + len(cluster.get("worker", [])))
+
+    @property
+    def is_chief(self) -> bool:
+        """It alone writes."""
+        return self.index == 0
+
+    @property
+    def replicas(self) -> range:
+        """The replicas of this worker among all."""
+        return replicas_of(self.index, self.count, self.strategy.num_replicas_in_sync)
+
+    def any(self, value: bool) -> bool:
+        """Whether the value is true on any worker; all must ask."""
+        if self.count == 1:
+            return value
+        return bool(self._sum_of_one(tf.constant(value, tf.int32)) > 0)
+
+    def from_chief(self, values: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The chief's values; all must ask, with values of the same shapes and types."""
+        if self.count == 1:
+            return list(values)
+        own = [tf.constant(value if self.is_chief else np.zeros_like(value)) for value in values]
+        return [total.numpy() for total in tf.function(self._sum, autograph=False)(own)]
+
+    def wait_for_all(self) -> None:
+        """Comes back when all have asked: who left before would be missed by the others."""
+        with self.noticing_losses():
+            self.any(False)
+
+    @contextlib.contextmanager
+    def noticing_losses(self) -> Iterator[None]:
+        """Tells what TensorFlow reports in the block when another worker has gone.
+
+        Raises:
+            InputError: one has.
+        """
+        try:
+            yield
+        except _LOST as error:
+            if self.count == 1:
+                raise
+            raise InputError(
+                "another worker has stopped or cannot be reached: start all of them again, and "
+                f"they go on from the last checkpoint ({first_line(error)})"
+            ) from error
+
+    def check_same(self, values: Mapping[str, object]) -> None:
+        """Compares what all workers must have alike, anything that JSON can hold; all must ask.
+
+        Raises:
+            InputError: a worker has another value than the chief.
+        """
+        for name, value in values.items():
+            text = json.dumps(value, sort_keys=True).encode()
+            mine = np.frombuffer(hashlib.sha256(text).digest(), np.uint8).astype(np.int32)
+            differs = bool(np.any(self.from_chief([mine])[0] != mine))
+            if self.any(differs):
+                whose = "this one differs from the chief" if differs else "another one differs"
+                raise InputError(f"{name} must be the same on all workers, but {whose}")
+
+    @functools.cached_property
+    def _sum_of_one(self) -> tf.types.experimental.PolymorphicFunction:
+        return tf.function(lambda value: self._sum([value])[0], autograph=False)
+
+    def _sum(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """Over the workers: each puts its values into its first replica."""
+
+        def contribution(*values):
+            replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+            is_first = tf.equal(replica, self.replicas[0])
+            return [tf.where(is_first, value, tf.zeros_like(value)) for value in values]
+
+        parts = self.strategy.run(contribution, args=values)
+        return [self.strategy.reduce("SUM", part, axis=None) for part in parts]
+
+
+def replicas_of(worker: int, workers: int, replicas: int) -> range:
+    """Which of all replicas a worker has."""
+    own = replicas // workers
+    return range(worker * own, (worker + 1) * own)
+
+
+def connect() -> tf.distribute.MultiWorkerMirroredStrategy:
+    """Starts this worker and waits for the others.
+
+    Raises:
+        InputError: `TF_CONFIG` does not list the workers, or this worker's port is taken.
+    """
+    check_tf_config(os.environ.get("TF_CONFIG", ""))
+    previous = signal.getsignal(signal.SIGTERM)
+    try:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        signal.signal(signal.SIGTERM, previous)  # or TensorFlow's own handler would swallow it
+        return strategy
+    except _LOST + (tf.errors.UnknownError,) as error:
+        raise InputError(f"cannot connect the workers of TF_CONFIG: {error.message}") from error
+
+
+def check_tf_config(text: str) -> None:
+    """Checks that `TF_CONFIG` lists workers, and perhaps a chief before them, and one as the task.
+
+    Raises:
+        InputError: it does not.
+    """
+    rule = (
+        'strategy multi_worker needs TF_CONFIG={"cluster": {"worker": ["host:port", ...]}, '
+        '"task": {"type": "worker", "index": 0}}'
+    )
+    try:
+        config = json.loads(text)
+        cluster, task = config["cluster"], config["task"]
+        addresses = cluster[task["type"]]
+        address = addresses[int(task["index"])]
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise InputError(f"{rule}, got {text or 'none'}") from error
+    is_address = isinstance(address, str) and ":" in address
+    if not set(cluster) <= {"chief", "worker"} or int(task["index"]) < 0 or not is_address:
+        raise InputError(f"{rule}, got {text}")

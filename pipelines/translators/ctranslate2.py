@@ -1,0 +1,122 @@
+"""Text to text with a directory that `pipelines.exporters.ctranslate2` wrote."""
+
+import json
+import logging
+import math
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import sentencepiece
+
+from pipelines.errors import InputError
+from pipelines.importing import import_optional
+from pipelines.translators.base import BATCH_SIZE, TextTranslator, Translation
+
+TOKENIZER_FILE = "tokenizer.model"
+
+_PAD, _START = "<pad>", "<s>"
+
+
+class CTranslate2Translator(TextTranslator):
+    """Translates sentences with CTranslate2 on the CPU, best hypotheses first.
+
+    Greedy search gives the tokens of `greedy_search`. The beam search of CTranslate2 compares
+    finished hypotheses by log-probability / length^p and stops after a number of them, so that the
+    later ones of its K may differ from those of `beam_search`. Here they are ranked and scored like
+    in every other form, by log-probability / ((5 + length) / 6)^alpha. The probabilities exclude
+    padding and the start id, which raises a score by the little that these had; and a translation
+    cut at its limit does not pay for its end.
+
+    Args:
+        path: the directory.
+        beam_size: K, hypotheses kept; 1 is greedy search.
+        alpha: length penalty.
+
+    Raises:
+        InputError: the directory cannot be read, or ctranslate2 is not installed.
+    """
+
+    def __init__(self, path: str | os.PathLike, *, beam_size: int = 4, alpha: float = 0.6):
+        self.beam_size = beam_size
+        self.alpha = alpha
+        ctranslate2 = import_optional("ctranslate2", "ctranslate2")
+        # It warns that float16 weights become float32 on a CPU, which is as it should be.
+        ctranslate2.set_log_level(logging.ERROR)
+        try:
+            self._limits = _limits(Path(path))
+            self._subwords = sentencepiece.SentencePieceProcessor(
+                model_file=str(Path(path) / TOKENIZER_FILE)
+            )
+            # Batches side by side, a thread for each: threads that share a batch wait for each
+            # other, which is many times slower as soon as the machine does something else.
+            self._threads = os.cpu_count() or 1
+            self._translator = ctranslate2.Translator(
+                str(path), device="cpu", inter_threads=self._threads, intra_threads=1
+            )
+        except (OSError, RuntimeError, ValueError) as error:
+            raise InputError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+
+    def _translate_chunk(self, sentences: Sequence[str]) -> Iterator[list[Translation]]:
+        end, longest = self._subwords.eos_id(), self._limits.max_source_length
+        ids = [[*row, end][:longest] for row in self._subwords.encode(list(sentences))]
+        limits = [len(row) + self._limits.extra_length for row in ids]
+        results = self._search(ids, max(limits))
+        # CTranslate2 has one limit for all. The few that came past their own are searched again.
+        past = [
+            i
+            for i, result in enumerate(results)
+            if max(len(pieces) for pieces in result.hypotheses) > limits[i]
+        ]
+        for limit in {limits[i] for i in past}:
+            alike = [i for i in past if limits[i] == limit]
+            for i, result in zip(alike, self._search([ids[i] for i in alike], limit), strict=True):
+                results[i] = result
+        for result in results:
+            hypotheses = zip(result.hypotheses, result.scores, strict=True)
+            translations = [self._translation(*hypothesis) for hypothesis in hypotheses]
+            yield sorted(translations, key=lambda t: t.score, reverse=True)
+
+    def _search(self, ids: list[list[int]], limit: int) -> list:
+        """What CTranslate2 finds for sources within a number of tokens, the end included."""
+        return self._translator.translate_batch(
+            [self._subwords.id_to_piece(row) for row in ids],
+            max_batch_size=min(BATCH_SIZE, math.ceil(len(ids) / self._threads)),
+            beam_size=self.beam_size,
+            num_hypotheses=self.beam_size,
+            # What comes nearest to `beam_search`: twice K finished hypotheses to choose from.
+            patience=2 if self.beam_size > 1 else 1,
+            length_penalty=self.alpha,
+            max_input_length=0,
+            min_decoding_length=0,
+            max_decoding_length=limit,
+            suppress_sequences=[[_PAD], [_START]],
+            return_end_token=True,
+            return_scores=True,
+        )
+
+    def _translation(self, pieces: list[str], score: float) -> Translation:
+        """A hypothesis; in one that met the limit, the end takes the place of the last piece."""
+        length = max(1, len(pieces))  # CTranslate2 translates no source to nothing, not even an end
+        log_probability = score * length**self.alpha
+        ids = [self._subwords.piece_to_id(piece) for piece in pieces[:-1]]
+        penalty = ((5 + length) / 6) ** self.alpha
+        return Translation(self._subwords.decode(ids), log_probability / penalty)
+
+
+class _Limits(NamedTuple):
+    max_source_length: int  # subwords of a source that are read, its end included
+    extra_length: int  # a translation has at most so many more
+
+
+def _limits(path: Path) -> _Limits:
+    """What the exporter says in the directory's configuration."""
+    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    try:
+        return _Limits(*(config[name] for name in _Limits._fields))
+    except (KeyError, TypeError) as error:
+        raise InputError(
+            f"{path} was not exported by pipelines.export: its config.json says no "
+            f"{' or '.join(_Limits._fields)}"
+        ) from error

@@ -1,0 +1,74 @@
+"""TensorFlow Serving's gRPC interface, through the stubs of tensorflow-serving-api."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import tensorflow as tf
+
+from pipelines.errors import InputError
+from pipelines.translators.served import Unavailable
+
+try:
+    import grpc
+    from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
+except ImportError as error:
+    raise InputError(
+        "a grpc:// model needs tensorflow-serving-api: pip install 'tf_relpos[export]'"
+    ) from error
+
+_DTYPES = {"text": tf.string, "beam_size": tf.int32, "alpha": tf.float32}
+
+
+class GrpcServer:
+    """A model behind TensorFlow Serving's gRPC interface, over a plain connection.
+
+    Args:
+        address: `host:port`, the port commonly 8500.
+        name: the model's name.
+        version: None for the last.
+        timeout: seconds to wait for an answer.
+    """
+
+    def __init__(self, address: str, name: str, version: int | None, timeout: float):
+        self.url = f"grpc://{address}/{name}"
+        self.name = name
+        self.version = version
+        self.timeout = timeout
+        # Long n-best lists exceed the default of 4 MiB.
+        channel = grpc.insecure_channel(address, [("grpc.max_receive_message_length", -1)])
+        self._service = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+
+    def predict(self, signature: str, inputs: Mapping[str, object]) -> Mapping[str, object]:
+        """The outputs of a signature by name, as nested lists.
+
+        Raises:
+            Unavailable: nobody listens, the server is busy or takes longer than `timeout`.
+            InputError: it refuses.
+        """
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = self.name
+        request.model_spec.signature_name = signature
+        if self.version is not None:
+            request.model_spec.version.value = self.version
+        for name, value in inputs.items():
+            request.inputs[name].CopyFrom(tf.make_tensor_proto(value, dtype=_DTYPES[name]))
+        try:
+            response = self._service.Predict(request, timeout=self.timeout)
+        except grpc.RpcError as error:
+            raise self._failure(error) from error
+        return {name: _as_lists(tensor) for name, tensor in response.outputs.items()}
+
+    def _failure(self, error: grpc.RpcError) -> Exception:
+        code, detail = error.code(), " ".join((error.details() or "").split())
+        if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+            return Unavailable(f"{self.url} has not answered for {self.timeout:g} s")
+        if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED):
+            return Unavailable(f"cannot reach a server at {self.url}: {detail}")
+        return InputError(f"{self.url} refuses with {code.name}: {detail}")
+
+
+def _as_lists(tensor) -> object:
+    array = tf.make_ndarray(tensor)
+    if array.dtype == object:
+        array = np.vectorize(lambda text: text.decode(errors="replace"), otypes=[object])(array)
+    return array.tolist()

@@ -1,0 +1,82 @@
+"""Text to text with a SavedModel in this process, as a server would answer."""
+
+import os
+from collections.abc import Mapping
+
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  the graph holds its operations
+
+from pipelines.errors import InputError
+from pipelines.translators.served import RemoteTranslator
+
+
+def open_saved_model(
+    path: str | os.PathLike,
+    *,
+    nbest: int = 1,
+    beam_size: int | None = None,
+    alpha: float | None = None,
+) -> RemoteTranslator:
+    """A translator that asks the signatures of a SavedModel as `open_remote` asks a server.
+
+    Args:
+        path: the directory of a version, with `saved_model.pb` in it.
+        nbest, beam_size, alpha: see `open_remote`.
+
+    Raises:
+        InputError: it cannot be loaded, or a number is out of range.
+    """
+    return RemoteTranslator(LocalModel(path), nbest=nbest, beam_size=beam_size, alpha=alpha)
+
+
+class LocalModel:
+    """A loaded SavedModel in the place of a server."""
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = path
+        try:
+            # Kept, because the signatures do not keep alive what they use.
+            self._model = tf.saved_model.load(str(path))
+        except (OSError, ValueError, tf.errors.OpError) as error:
+            raise InputError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+
+    def predict(self, signature: str, inputs: Mapping[str, object]) -> Mapping[str, object]:
+        """The outputs of a signature by name, as nested lists.
+
+        Raises:
+            InputError: there is no such signature, or it refuses the inputs.
+        """
+        if signature not in self._model.signatures:
+            raise InputError(
+                f"model {self.path} must have the signature {signature}, but has "
+                f"{', '.join(sorted(self._model.signatures)) or 'none'}"
+            )
+        function = self._model.signatures[signature]
+        dtypes = {name: spec.dtype for name, spec in function.structured_input_signature[1].items()}
+        if dtypes.keys() != inputs.keys():
+            raise InputError(
+                f"model {self.path} must be a translator, whose signature {signature} takes "
+                f"{', '.join(inputs)}, but it takes {', '.join(dtypes)}"
+            )
+        tensors = {name: tf.constant(inputs[name], dtypes[name]) for name in inputs}
+        try:
+            outputs = function(**tensors)
+        except tf.errors.InvalidArgumentError as error:
+            raise InputError(f"model {self.path} refuses: {_reason(error)}") from error
+        return {name: _as_lists(tensor) for name, tensor in outputs.items()}
+
+
+def _reason(error: tf.errors.OpError) -> str:
+    """The text of a failed assertion in the graph, without the names of the graph around it."""
+    return " ".join(str(error.message).splitlines()[0].split())
+
+
+def _as_lists(tensor: tf.Tensor) -> object:
+    if tensor.dtype != tf.string:
+        return tensor.numpy().tolist()
+    texts = tf.strings.unicode_transcode(tensor, "UTF-8", "UTF-8").numpy()  # U+FFFD for the rest
+    return _decoded(texts.tolist())
+
+
+def _decoded(texts: object) -> object:
+    return [_decoded(text) for text in texts] if isinstance(texts, list) else texts.decode()

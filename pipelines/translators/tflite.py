@@ -1,0 +1,128 @@
+"""Text to text with a file made by `pipelines.exporters.tflite`."""
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sentencepiece
+
+from pipelines.errors import InputError
+from pipelines.importing import import_optional, silence
+from pipelines.translators.base import TextTranslator, Translation
+
+METADATA_NAME, METADATA_FORMAT = "tf_relpos", 1
+
+
+class TFLiteTranslator(TextTranslator):
+    """Translates sentences one by one with TFLite.
+
+    Beam size, length penalty and lengths are those of the export; sources beyond its
+    `max_source_length` subwords are cut there. There is one translation of each sentence.
+
+    Args:
+        path: the `.tflite` file; its tokenizer lies beside it.
+        threads: of the processor. Products for one sentence are small: more are not always faster.
+
+    Attributes:
+        metadata: what the file says of itself, see `read_metadata`.
+
+    Raises:
+        InputError: the file or its tokenizer cannot be read, or ai-edge-litert is not installed.
+    """
+
+    def __init__(self, path: str | os.PathLike, *, threads: int = 1):
+        path = Path(path)
+        content = _read(path)
+        self.metadata = _metadata(path, content)
+        self._subwords = _subwords(path.with_name(self.metadata["tokenizer"]), self.metadata)
+        litert = import_optional("ai_edge_litert.interpreter", "ai-edge-litert")
+        try:
+            with silence():
+                interpreter = litert.Interpreter(model_content=content, num_threads=threads)
+                interpreter.allocate_tensors()
+                self._search = interpreter.get_signature_runner("serving_default")
+        except (RuntimeError, ValueError) as error:
+            raise InputError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+
+    def _translate_chunk(self, sentences: Sequence[str]) -> Iterator[list[Translation]]:
+        for sentence in sentences:
+            ids, score = self.search([*self._subwords.encode(sentence), self.metadata["end_id"]])
+            ids = [i for i in ids if i not in (self.metadata["pad_id"], self.metadata["end_id"])]
+            yield [Translation(self._subwords.decode(ids), score)]
+
+    def search(self, source_ids: Sequence[int]) -> tuple[list[int], float]:
+        """The best hypothesis for a source, both with the end id and padding behind it, if any.
+
+        Returns:
+            the ids `[L]`, and their log-probability over the length penalty, in nats.
+        """
+        row = np.full((1, self.metadata["max_source_length"]), self.metadata["pad_id"], np.int32)
+        source_ids = source_ids[: row.shape[1]]
+        row[0, : len(source_ids)] = source_ids
+        found = self._search(source_ids=row)
+        return found["target_ids"][0].tolist(), float(found["score"][0])
+
+
+def read_metadata(path: str | os.PathLike) -> dict[str, Any]:
+    """What a file of `export_tflite` says of itself.
+
+    Returns:
+        `format`, `max_source_length`, `max_target_length`, `beam_size`, `alpha`, `quantization`,
+        `source_language`, `target_language`, `vocabulary_size`, `pad_id`, `unknown_id`, `start_id`,
+        `end_id`, `tokenizer` (its file's name) and `tokenizer_sha256`.
+
+    Raises:
+        InputError: the file cannot be read, or is not such a file.
+    """
+    return _metadata(Path(path), _read(Path(path)))
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read the model {path}: {error.strerror}") from error
+
+
+def _metadata(path: Path, content: bytes) -> dict[str, Any]:
+    schema = import_optional("ai_edge_litert.schema_py_generated", "ai-edge-litert")
+    if content[4:8] != b"TFL3":
+        raise InputError(f"{path} is not a TFLite file")
+    try:
+        entries = _entries(schema.Model.GetRootAs(content))
+        metadata = json.loads(entries[METADATA_NAME])
+    except KeyError:
+        raise InputError(
+            f"{path} has no {METADATA_NAME} metadata: export it with pipelines.export"
+        ) from None
+    except (IndexError, TypeError, ValueError, struct.error) as error:
+        raise InputError(f"{path} is damaged") from error
+    if metadata["format"] != METADATA_FORMAT:
+        raise InputError(
+            f"{path} must have format {METADATA_FORMAT}, got {metadata['format']}: export it again"
+        )
+    return metadata
+
+
+def _entries(model: Any) -> dict[str, bytes]:
+    """The metadata of a model, an object of LiteRT's schema, by name."""
+    entries = (model.Metadata(i) for i in range(model.MetadataLength()))
+    return {
+        entry.Name().decode(): model.Buffers(entry.Buffer()).DataAsNumpy().tobytes()
+        for entry in entries
+    }
+
+
+def _subwords(path: Path, metadata: Mapping[str, Any]) -> sentencepiece.SentencePieceProcessor:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read the tokenizer {path}: {error.strerror}") from error
+    if hashlib.sha256(content).hexdigest() != metadata["tokenizer_sha256"]:
+        raise InputError(f"{path} is not the tokenizer that the model was exported with")
+    return sentencepiece.SentencePieceProcessor(model_proto=content)

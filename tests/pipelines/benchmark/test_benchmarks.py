@@ -1,0 +1,86 @@
+"""The benchmarks run and write what they measured; how fast anything is, nothing here asks."""
+
+import json
+
+import pytest
+
+from pipelines.benchmark import attention, data, training_step
+from pipelines.benchmark.measuring import ratios, seconds_in_turns
+from tests.support.runs import call, flags, run_command
+
+pytestmark = pytest.mark.tensorflow_only
+
+
+def measure(main, tmp_path, monkeypatch, **values):
+    output = tmp_path / "results.json"
+    assert call(main, flags(**values, output=output), monkeypatch) == 0
+    results = json.loads(output.read_text())
+    assert results["date"] and "cores" in results["device"]
+    return results
+
+
+def test_contestants_take_turns():
+    order = []
+    turns = seconds_in_turns({name: lambda name=name: order.append(name) for name in "ab"}, 2)
+    assert order == ["a", "b"] * 3
+    assert [set(turn) for turn in turns] == [{"a", "b"}] * 2
+
+
+def test_a_ratio_is_the_median_of_those_within_turns():
+    """One turn on a slow machine, one in which the other was disturbed."""
+    turns = [{"a": 1.0, "b": 3.0}, {"a": 10.0, "b": 30.0}, {"a": 1.0, "b": 50.0}]
+    assert ratios(turns, "a") == {"b": 3.0}
+
+
+def test_attention(tmp_path, monkeypatch):
+    sizes = {"lengths": [3, 5], "tokens": 10, "num_heads": 1, "head_dim": 2, "turns": 1}
+    results = measure(attention.main, tmp_path, monkeypatch, **sizes)
+    assert [(r["xla"], r["T"]) for r in results["ratios"]] == [
+        (x, T) for x in (0, 1) for T in (3, 5)
+    ]
+    assert all(r[name] > 0 for r in results["ratios"] for name in ("transpose_reshape", "bucketed"))
+
+
+def test_training_step(tmp_path, monkeypatch, capsys):
+    sizes = {"preset": "tiny", "vocabulary_size": 20, "tokens": 12, "length": 4, "turns": 1}
+    results = measure(training_step.main, tmp_path, monkeypatch, **sizes)
+    assert set(results["ratios"]) == {"transpose_reshape", "bucketed"}
+    assert "target tokens a second" in capsys.readouterr().out
+
+
+def test_data(tmp_path, monkeypatch):
+    sizes = {"pairs": [3000], "vocabulary_size": 400, "seconds": 0.2, "directory": tmp_path}
+    (corpus,) = measure(data.main, tmp_path, monkeypatch, **sizes)["corpora"]
+    assert sum(corpus["prepare"]["dropped"].values()) < 3000
+    assert all(read["tokens_per_second"] > 0 for read in corpus["read"])
+
+
+@pytest.mark.slow
+def test_forms(trained_run, corpus, tmp_path):
+    """In a process of its own, which may switch TensorFlow's messages off."""
+    output = tmp_path / "results.json"
+    source, reference = corpus / "test.en", corpus / "test.de"
+    arguments = flags(run_dir=trained_run, source=source, reference=reference, sentences=20)
+    result = run_command("benchmark.forms", [*arguments, "--turns", 1, "--output", output])
+    assert result.returncode == 0, result.stderr
+    forms = json.loads(output.read_text())["forms"]
+    assert [form["form"] for form in forms][:2] == ["run directory", "SavedModel"]
+    assert all(form["same"] == 20 for form in forms if "float32" in form["form"])
+
+
+@pytest.mark.parametrize(
+    ("main", "values", "message"),
+    [
+        (attention.main, {"turns": 0}, "turns must be at least 1, got 0"),
+        (attention.main, {"lengths": 5000}, "lengths must be from 1 to tokens, 4096, got [5000]"),
+        (attention.main, {"head_dim": 0}, "head_dim must be at least 1, got 0"),
+        (attention.main, {"dtype": "int8"}, "int8"),
+        (training_step.main, {"preset": "huge"}, "preset must be one of tiny, base, big, "),
+        (training_step.main, {"length": 0}, "length must be from 1 to tokens, 4096, got 0"),
+        (data.main, {"pairs": 0}, "pairs must be at least 1, got [0]"),
+    ],
+)
+def test_wrong_flags_are_told(main, values, message, monkeypatch, capsys):
+    assert call(main, flags(**values), monkeypatch) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: ") and message in told and told.count("\n") == 1

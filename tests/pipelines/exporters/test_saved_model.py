@@ -1,0 +1,204 @@
+"""The SavedModel that TensorFlow Serving loads: signatures, odd input, operations, versions."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_text
+from tensorflow.core.protobuf import saved_model_pb2
+
+from pipelines.errors import InputError
+from pipelines.exporters.saved_model import MAX_ALPHA, MAX_BEAM_SIZE, export_saved_model
+from pipelines.exporters.warmup import WARMUP_FILE
+from pipelines.translators.base import MAX_SOURCE_LENGTH
+from pipelines.translators.keras_model import Translator
+from tests.support import serving_model
+from tests.support.serving_model import ODD_TEXTS, nbest, translate
+
+pytestmark = pytest.mark.tensorflow_only
+
+
+def test_signatures_are_the_contract():
+    signatures = serving_model.loaded()
+    assert set(signatures) == {"serving_default", "nbest"}
+
+    def described(specs):
+        return {name: (spec.shape.as_list(), spec.dtype.name) for name, spec in specs.items()}
+
+    inputs = {"text": ([None], "string")}
+    default = signatures["serving_default"]
+    assert described(default.structured_input_signature[1]) == inputs
+    assert described(default.structured_outputs) == {
+        "translation": ([None], "string"),
+        "score": ([None], "float32"),
+    }
+    nbest = signatures["nbest"]
+    scalars = {"beam_size": ([], "int32"), "alpha": ([], "float32")}
+    assert described(nbest.structured_input_signature[1]) == {**inputs, **scalars}
+    outputs = described(nbest.structured_outputs)
+    assert {name: dtype for name, (_, dtype) in outputs.items()} == {
+        "translations": "string",
+        "scores": "float32",
+    }
+
+
+def test_both_signatures_translate_like_the_translator():
+    translator, _ = serving_model.exported()
+    texts = serving_model.sentences(11, seed=2)
+    expected = list(translator.stream(texts))
+    translations, scores = translate(texts)
+    assert [t.decode() for t in translations] == [h[0].text for h in expected]
+    np.testing.assert_allclose(scores, [h[0].score for h in expected], rtol=1e-5)
+    longer = Translator(translator.model, translator.tokenizer, beam_size=5, alpha=1.5)
+    for other in (translator, longer):
+        K, alpha = other.beam_size, other.alpha
+        expected = list(other.stream(texts))
+        translations, scores = nbest(texts, K, alpha)
+        assert translations.shape == scores.shape == (11, K)
+        assert [[t.decode() for t in row] for row in translations] == [
+            [hypothesis.text for hypothesis in row] for row in expected
+        ]
+        np.testing.assert_allclose(scores, [[h.score for h in row] for row in expected], rtol=1e-5)
+        assert np.all(np.diff(scores) <= 0)
+
+
+def test_odd_text_gives_an_answer_the_same_as_alone():
+    together, scores = translate(ODD_TEXTS)
+    assert len(together) == len(ODD_TEXTS) and np.all(np.isfinite(scores))
+    for text, translation, score in zip(ODD_TEXTS, together, scores, strict=True):
+        translation.decode()
+        ((alone,), (score_alone,)) = translate([text])
+        assert alone == translation
+        np.testing.assert_allclose(score_alone, score, rtol=2e-5)
+
+
+def test_any_bytes_are_text(rng):
+    texts = [rng.integers(0, 256, rng.integers(0, 23), dtype="uint8").tobytes() for _ in range(101)]
+    translations, scores = translate(texts)
+    assert all(isinstance(translation.decode(), str) for translation in translations)
+    assert np.all(np.isfinite(scores))
+
+
+def test_what_stands_beyond_the_limit_is_not_read():
+    translator, _ = serving_model.exported()
+    text = "the old dog sees a small house " * 100
+    rows = translator.tokenizer.encode([text]).to_list()[0]
+    assert len(rows) > MAX_SOURCE_LENGTH
+    (one, other), scores = translate([text, text + "niemand weiß warum"])
+    assert one == other and scores[0] == scores[1]
+
+
+def test_a_batch_may_be_empty():
+    translations, scores = translate([])
+    assert translations.shape == scores.shape == (0,)
+    translations, scores = nbest([], 4, 0.6)
+    assert translations.shape == scores.shape == (0, 4)
+
+
+@pytest.mark.parametrize(
+    "beam_size, alpha, message",
+    [
+        (0, 0.6, "beam_size must be from 1 to 100, got] [0]"),
+        (-3, 0.6, "beam_size must be from 1 to 100, got] [-3]"),
+        (MAX_BEAM_SIZE + 1, 0.6, "beam_size must be from 1 to 100, got] [101]"),
+        (3, -0.5, "alpha must be from 0.0 to 10.0, got] [-0.5]"),
+        (3, MAX_ALPHA + 1, "alpha must be from 0.0 to 10.0, got] [11]"),
+        (3, float("nan"), "alpha must be from 0.0 to 10.0, got] [nan]"),
+    ],
+)
+def test_the_graph_refuses_what_cannot_work(beam_size, alpha, message):
+    with pytest.raises(tf.errors.InvalidArgumentError) as refused:
+        nbest(["the dog"], beam_size, alpha)
+    assert message in str(refused.value)
+
+
+def test_the_largest_beam_has_that_many_finite_hypotheses():
+    translations, scores = nbest(["dog"], MAX_BEAM_SIZE, MAX_ALPHA)
+    assert translations.shape == (1, MAX_BEAM_SIZE) and np.all(np.isfinite(scores))
+
+
+def graph_def():
+    path = serving_model.exported()[1] / "saved_model.pb"
+    return saved_model_pb2.SavedModel.FromString(path.read_bytes()).meta_graphs[0].graph_def
+
+
+def operations():
+    graph = graph_def()
+    functions = {function.signature.name for function in graph.library.function}
+    nodes = [*graph.node, *(n for f in graph.library.function for n in f.node_def)]
+    return {node.op for node in nodes} - functions
+
+
+def test_no_operation_needs_a_compiler():
+    graph = graph_def()
+    assert operations() & {"While", "StatelessWhile"} and "SelectV2" in operations()
+    assert not [op for op in operations() if op.startswith("Xla")]
+    functions = graph.library.function
+    nodes = [*graph.node, *(n for f in functions for n in f.node_def)]
+    assert nodes and not any(n.attr["_XlaMustCompile"].b for n in nodes)
+    assert functions and not any(f.attr["_XlaMustCompile"].b for f in functions)
+
+
+# The Python package of tensorflow_text imports Keras, but its library of operations does not.
+SENTENCEPIECE = Path(tensorflow_text.__file__).parent / "python/ops/_sentencepiece_tokenizer.so"
+WITHOUT_KERAS = """
+import sys
+for name in ("keras", "tf_keras", "tf_relpos", "pipelines", "sentencepiece"):
+    sys.modules[name] = None  # importing it fails
+import tensorflow as tf
+from tensorflow.python.framework import op_def_registry
+
+directory, library, *operations = sys.argv[1:]
+foreign = [name for name in operations if op_def_registry.get(name) is None]
+tf.load_op_library(library)
+unknown = [name for name in foreign if op_def_registry.get(name) is None]
+result = tf.saved_model.load(directory).signatures["serving_default"](text=tf.constant(["the dog"]))
+print(*sorted(foreign), "|", *unknown, "|", result["translation"].numpy()[0].hex())
+"""
+
+
+def test_loads_with_tensorflow_and_tensorflow_text_alone(tmp_path):
+    """No operation is of another library, and no package of Python need be there."""
+    version = serving_model.exported()[1]
+    result = subprocess.run(
+        [sys.executable, "-c", WITHOUT_KERAS, version, SENTENCEPIECE, *operations()],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+    assert result.returncode == 0, result.stderr
+    foreign, unknown, translation = result.stdout.strip().split("|")
+    assert foreign.split() and all("Sentencepiece" in name for name in foreign.split())
+    assert unknown.split() == []
+    assert bytes.fromhex(translation.strip()) == translate(["the dog"])[0][0]
+
+
+def test_warm_up_requests_are_those_of_tensorflow_serving():
+    prediction_log_pb2 = pytest.importorskip("tensorflow_serving.apis.prediction_log_pb2")
+    path = serving_model.exported()[1] / WARMUP_FILE
+    assert WARMUP_FILE.as_posix() == "assets.extra/tf_serving_warmup_requests"
+    records = [r.numpy() for r in tf.data.TFRecordDataset(str(path))]
+    assert 0 < len(records) <= 1000
+    for record in records:
+        log = prediction_log_pb2.PredictionLog.FromString(record)
+        assert log.SerializeToString(deterministic=True) == record
+        assert log.WhichOneof("log_type") == "predict_log"
+        request = log.predict_log.request
+        assert request.model_spec.name == serving_model.NAME
+        signature = serving_model.loaded()[request.model_spec.signature_name]
+        inputs = {n: tf.constant(tf.make_ndarray(t)) for n, t in request.inputs.items()}
+        assert signature(**inputs)["translation"].shape == inputs["text"].shape
+
+
+def test_versions_count_upwards_and_stay(tmp_path):
+    translator, _ = serving_model.exported()
+    (tmp_path / "3").mkdir()
+    (tmp_path / "3" / "file").write_text("old")
+    assert export_saved_model(translator, str(tmp_path)) == tmp_path / "4"
+    assert {path.name for path in tmp_path.iterdir()} == {"3", "4"}
+    assert (tmp_path / "3" / "file").read_text() == "old"
+    with pytest.raises(InputError, match=r"^version 3 exists in .* already: .*--version.*next, 5"):
+        export_saved_model(translator, tmp_path, version=3)

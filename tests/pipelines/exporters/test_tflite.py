@@ -1,0 +1,345 @@
+"""The TFLite file finds what `beam_search` finds, with built-in operations, and explains itself."""
+
+import itertools
+import random
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter
+
+from pipelines.data.tokenizer import Tokenizer, train_tokenizer
+from pipelines.errors import InputError
+from pipelines.exporters.tflite import QUANTIZATIONS, export_tflite
+from pipelines.translators.keras_model import Translator
+from pipelines.translators.tflite import TFLiteTranslator, read_metadata
+from tf_relpos import RelativeMultiHeadAttention, Transformer, TransformerConfig, beam_search
+
+V, S, L = 283, 19, 69
+WORDS = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer_path(tmp_path_factory):
+    rng = random.Random(5)
+    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
+    train_tokenizer((" ".join(rng.choices(WORDS, k=7)) for _ in range(300)), V, path)
+    return path
+
+
+# One of each length, the end id included; the first has no other token.
+SOURCES = [
+    [*np.random.default_rng(0).integers(4, V, length - 1).tolist(), 3]
+    for length in (1, 2, 3, 7, 13, S)
+]
+
+
+def make_model(**config):
+    """A random model, whose weights float16 holds exactly; some of its hypotheses end early."""
+    keras.utils.set_random_seed(3)
+    small = {"model_dim": 24, "inner_dim": 17, "num_heads": 3, "max_relative_position": 2}
+    config = {**small, "encoder_layers": 1, "decoder_layers": 2, **config}
+    model = Transformer(TransformerConfig.preset("tiny", vocabulary_size=V, **config))
+    model.build()
+    for weight in model.trainable_variables:
+        value = weight.numpy() + np.random.normal(size=weight.shape)
+        if weight is model.embedding.embeddings:
+            value[3] *= 1.5
+        weight.assign(value.astype("float16").astype("float32"))
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return make_model()
+
+
+@pytest.fixture(scope="module")
+def files(model, tokenizer_path, tmp_path_factory):
+    directory = tmp_path_factory.mktemp("tflite")
+    lengths = {"max_source_length": S, "max_target_length": L}
+    return {
+        quantization: export_tflite(
+            model,
+            tokenizer_path,
+            directory / f"{quantization}.tflite",
+            quantization=quantization,
+            source_language="en",
+            **lengths,
+        )
+        for quantization in QUANTIZATIONS
+    }
+
+
+@pytest.fixture(scope="module")
+def translators(files):
+    return {quantization: TFLiteTranslator(path) for quantization, path in files.items()}
+
+
+def trimmed(ids):
+    return [int(i) for i in ids if i != 0]
+
+
+def found_by_keras(model, sources, beam_size=4, alpha=0.6, **limit):
+    """The best hypothesis and its score for each source."""
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([1, None], tf.int32)])
+    def search(source_ids):
+        return beam_search(model, source_ids, beam_size, alpha, **limit)
+
+    found = (search(tf.constant([source])) for source in sources)
+    return [(trimmed(ids.numpy()[0, 0]), float(scores[0, 0])) for ids, scores in found]
+
+
+def check_same(translator, sources, expected, tolerance=1e-5):
+    for source, (ids, score) in zip(sources, expected, strict=True):
+        found_ids, found_score = translator.search(source)
+        assert trimmed(found_ids) == ids
+        assert found_score == pytest.approx(score, rel=tolerance)
+
+
+def operations(content):
+    """Names of the operations, and of those that are not built in."""
+    model = schema.ModelT.InitFromPackedBuf(content, 0)
+    names = {code: name for name, code in vars(schema.BuiltinOperator).items()}
+    codes = [
+        (max(c.builtinCode, c.deprecatedBuiltinCode), c.customCode) for c in model.operatorCodes
+    ]
+    return {names[code] for code, _ in codes}, [custom for _, custom in codes if custom]
+
+
+@pytest.fixture(scope="module")
+def expected(model):
+    return found_by_keras(model, SOURCES)
+
+
+def test_finds_what_beam_search_finds(translators, expected):
+    at_limit = [len(ids) == len(s) + 50 for s, (ids, _) in zip(SOURCES, expected, strict=True)]
+    assert any(at_limit)
+    assert not all(at_limit)
+    check_same(translators["none"], SOURCES, expected)
+
+
+def test_half_precision_finds_it_too(translators, expected):
+    """Constants that are no weights are rounded as well, so the scores differ a little."""
+    check_same(translators["float16"], SOURCES, expected, tolerance=0.01)
+
+
+def test_integers_score_most_sources_alike(translators, expected):
+    """Random weights magnify the rounding: now and then another hypothesis wins."""
+    found = [translators["int8"].search(source) for source in SOURCES]
+    assert all(trimmed(ids)[-1] == 3 for ids, _ in found)
+    scores, expected_scores = ([score for _, score in pairs] for pairs in (found, expected))
+    assert np.median(np.abs(np.subtract(scores, expected_scores))) < 0.5
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"position": "both", "norm": "pre", "heads_share_relative_embedding": False},
+        {"implementation": "transpose_reshape", "heads_share_relative_embedding": True},
+        {"position": "sinusoidal"},
+    ],
+)
+def test_other_models_and_settings(tokenizer_path, tmp_path, config):
+    """The last source may take 55 tokens, of which the file has room for 5."""
+    model = make_model(decoder_layers=1, **config)
+    settings = {"beam_size": 2, "alpha": 0.0}
+    path = export_tflite(
+        model,
+        tokenizer_path,
+        tmp_path / "new" / "directory",
+        max_source_length=5,
+        max_target_length=5,
+        **settings,
+    )
+    assert path == tmp_path / "new" / "directory" / "model.tflite"
+    translator = TFLiteTranslator(path)
+    sources = [[3], [7, 3], [11, 5, V - 1, 8, 3]]
+    check_same(translator, sources, found_by_keras(model, sources, max_length=5, **settings))
+    assert operations(path.read_bytes())[1] == []
+
+
+@pytest.mark.parametrize("quantization", QUANTIZATIONS)
+def test_operations_are_built_in(files, quantization):
+    names, custom = operations(files[quantization].read_bytes())
+    assert {"WHILE", "GATHER", "FULLY_CONNECTED"} <= names
+    assert "CUSTOM" not in names
+    assert custom == []
+
+
+def test_signature_has_the_lengths(files):
+    interpreter = Interpreter(model_path=str(files["none"]))
+    runner = interpreter.get_signature_runner("serving_default")
+    inputs, outputs = runner.get_input_details(), runner.get_output_details()
+    assert {n: (d["shape"].tolist(), d["dtype"]) for n, d in inputs.items()} == {
+        "source_ids": ([1, S], np.int32)
+    }
+    assert {n: (d["shape"].tolist(), d["dtype"]) for n, d in outputs.items()} == {
+        "target_ids": ([1, L], np.int32),
+        "score": ([1], np.float32),
+    }
+
+
+def test_weights_are_stored_once(model, files):
+    for quantization, dtype in (("none", "float32"), ("float16", "float16")):
+        content = files[quantization].read_bytes()
+        table = model.embedding.embeddings.numpy().astype(dtype)
+        assert content.count(table.tobytes()) == 1
+        assert content.count(table.T.copy().tobytes()) == 0
+    buffers = schema.ModelT.InitFromPackedBuf(files["int8"].read_bytes(), 0).buffers
+    sizes = [len(buffer.data) for buffer in buffers if buffer.data is not None]
+    assert sizes.count(model.embedding.embeddings.shape[0] * model.config.model_dim) == 1
+    size = {quantization: files[quantization].stat().st_size for quantization in QUANTIZATIONS}
+    parameters = model.count_params()
+    assert size["none"] - size["float16"] == pytest.approx(2 * parameters, rel=0.3)
+    assert size["int8"] < size["none"]
+
+
+def test_file_says_what_a_caller_must_know(files, tokenizer_path):
+    for quantization, path in files.items():
+        metadata = read_metadata(path)
+        assert len(metadata.pop("tokenizer_sha256")) == 64
+        assert metadata == {
+            "format": 1,
+            "max_source_length": S,
+            "max_target_length": L,
+            "beam_size": 4,
+            "alpha": 0.6,
+            "quantization": quantization,
+            "source_language": "en",
+            "target_language": None,
+            "vocabulary_size": V,
+            "pad_id": 0,
+            "unknown_id": 1,
+            "start_id": 2,
+            "end_id": 3,
+            "tokenizer": f"{quantization}.tokenizer.model",
+        }
+        beside = path.with_name(f"{quantization}.tokenizer.model")
+        assert beside.read_bytes() == tokenizer_path.read_bytes()
+    left = {p.name for p in path.parent.iterdir()}
+    assert left == {f"{q}.{end}" for q in QUANTIZATIONS for end in ("tflite", "tokenizer.model")}
+
+
+def test_translates_text_like_the_model(model, translators, tokenizer_path):
+    translator = Translator(model, Tokenizer(tokenizer_path))
+    sentences = ["eins zwei", "", "  fünf   ﬁ 😀", "drei vier\tzehn", "\x00"]
+    found = list(translators["none"].stream(sentences))
+    for hypotheses, reference in zip(found, translator.stream(sentences), strict=True):
+        (hypothesis,) = hypotheses
+        assert hypothesis.text == reference[0].text
+        assert hypothesis.score == pytest.approx(reference[0].score, rel=1e-5)
+    texts = [hypotheses[0].text for hypotheses in found]
+    assert translators["none"].translate(sentences) == texts
+    assert len(set(texts)) == len(sentences)
+
+
+def test_streams(translators):
+    endless = itertools.cycle(["eins", "zwei"])
+    first = list(itertools.islice(translators["none"].stream(endless, 128), 2))
+    assert [[t.text for t in hypotheses] for hypotheses in first] == [
+        [text] for text in translators["none"].translate(["eins", "zwei"])
+    ]
+
+
+def test_long_sources_are_cut(rng, translators):
+    ids = rng.integers(4, V, 1009).tolist()
+    whole = translators["none"].search([*ids, 3])
+    assert whole == translators["none"].search(ids[:S])
+    assert whole != translators["none"].search(ids[: S - 1])
+    assert translators["none"].translate(["zehn " * 5003])[0]
+
+
+def test_no_token_at_all_is_answered(translators):
+    ids, score = translators["none"].search([])
+    assert 3 in ids
+    assert np.isfinite(score)
+
+
+BAD_ARGUMENTS = [
+    ({"quantization": "int4"}, "quantization must be one of none, float16, int8, got int4"),
+    ({"beam_size": 0}, "beam_size must be at least 1, got 0"),
+    ({"max_source_length": 1}, "max_source_length must be at least 2, got 1"),
+    ({"max_target_length": 0}, "max_target_length must be at least 1, got 0"),
+]
+
+
+@pytest.mark.parametrize("bad, message", BAD_ARGUMENTS)
+def test_bad_arguments_are_refused(model, tokenizer_path, tmp_path, bad, message):
+    with pytest.raises(InputError, match=message):
+        export_tflite(model, tokenizer_path, tmp_path / "x.tflite", **bad)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_places_that_cannot_be_used_are_refused(model, files, tokenizer_path, tmp_path):
+    before = files["none"].read_bytes()
+    with pytest.raises(InputError, match=r"none\.tflite exists already: choose another --output"):
+        export_tflite(model, tokenizer_path, files["none"])
+    assert files["none"].read_bytes() == before
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="cannot write .*/file/x.*: Not a directory"):
+        export_tflite(model, tokenizer_path, tmp_path / "file" / "x.tflite")
+    with pytest.raises(InputError, match="cannot read the tokenizer"):
+        export_tflite(model, tmp_path / "absent", tmp_path / "x.tflite")
+    other = Transformer(TransformerConfig.preset("tiny", vocabulary_size=V + 1))
+    with pytest.raises(InputError, match=f"has {V} subwords, but the model {V + 1}"):
+        export_tflite(other, tokenizer_path, tmp_path / "x.tflite")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_unusable_files_are_refused(files, tokenizer_path, tmp_path):
+    path = tmp_path / "x.tflite"
+    with pytest.raises(InputError, match="cannot read the model .*x.tflite: No such file"):
+        TFLiteTranslator(path)
+    content = files["none"].read_bytes()
+    for wrong in (b"", b"text", b"PK\x03\x04" * 100):
+        path.write_bytes(wrong)
+        with pytest.raises(InputError, match="is not a TFLite file"):
+            TFLiteTranslator(path)
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="cannot read the tokenizer .*none.tokenizer.model"):
+        TFLiteTranslator(path)
+    (tmp_path / "none.tokenizer.model").write_bytes(b"another")
+    with pytest.raises(InputError, match="is not the tokenizer that the model was exported with"):
+        TFLiteTranslator(path)
+    (tmp_path / "none.tokenizer.model").write_bytes(tokenizer_path.read_bytes())
+    for size in (9, 101, len(content) // 2, len(content) - 5):
+        path.write_bytes(content[:size])
+        with pytest.raises(InputError, match="x.tflite (is damaged|cannot be read)"):
+            TFLiteTranslator(path)
+
+
+def convert(model):
+    converter = tf.lite.TFLiteConverter.from_keras_model(model)
+    converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
+    return converter.convert()
+
+
+@pytest.mark.parametrize("implementation", ["bucketed", "transpose_reshape"])
+def test_a_model_of_ones_own_converts(rng, tmp_path, implementation):
+    ids = keras.Input((19,), dtype="int32", name="ids")
+    x = keras.layers.Embedding(101, 24)(ids)
+    attention = RelativeMultiHeadAttention(
+        num_heads=3, key_dim=8, max_relative_position=5, implementation=implementation
+    )
+    x = keras.layers.GlobalAveragePooling1D()(attention(x, x))
+    classifier = keras.Model(ids, keras.layers.Dense(7, activation="softmax")(x))
+    for weight in classifier.trainable_variables:
+        weight.assign(rng.normal(size=weight.shape))
+    content = convert(classifier)
+    assert operations(content)[1] == []
+
+    run = Interpreter(model_content=content).get_signature_runner("serving_default")
+    batch = rng.integers(0, 101, (11, 19)).astype("int32")
+    found = np.concatenate([run(ids=row[None])["output_0"] for row in batch])
+    reference = classifier(batch).numpy()
+    np.testing.assert_allclose(found, reference, atol=1e-5)
+    assert np.ptp(reference) > 0.1
+
+    path = tmp_path / "classifier.tflite"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="has no tf_relpos metadata"):
+        TFLiteTranslator(path)

@@ -1,0 +1,92 @@
+"""Files and directories that are complete or absent."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pipelines.errors import InputError
+from pipelines.files.atomic import exclusive, new_directory, new_file, remove_leftovers, write_text
+from tests.support.runs import ENVIRONMENT
+
+WRITER = """
+import sys
+from pathlib import Path
+from pipelines.files import atomic
+with getattr(atomic, sys.argv[1])(sys.argv[2]) as path:
+    (path / "half" if path.is_dir() else path).write_text("half")
+    print("at work", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("make", ["new_file", "new_directory"])
+def test_what_a_process_writes_is_a_leftover_when_it_is_dead(tmp_path, make):
+    arguments = [sys.executable, "-c", WRITER, make, str(tmp_path / "x")]
+    with subprocess.Popen(
+        arguments, env=ENVIRONMENT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout.readline() == "at work\n"
+        remove_leftovers(tmp_path)
+        (hidden,) = tmp_path.iterdir()
+        assert hidden.name.startswith(".x.") and hidden.name.endswith(".incomplete")
+        writer.kill()
+    write_text(tmp_path / "y", "beside it")
+    assert [path.name for path in tmp_path.iterdir()] == ["y"]
+
+
+def test_other_hidden_files_are_no_leftovers(tmp_path):
+    names = [".x.incomplete", "x.0123abcd.incomplete", ".x.0123abcd", ".0123abcd.incomplete"]
+    for name in names:
+        (tmp_path / name).mkdir()
+    remove_leftovers(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(names)
+
+
+@pytest.mark.parametrize("error", [OSError, KeyError, KeyboardInterrupt])
+def test_a_failure_leaves_what_was_there(tmp_path, error):
+    path = tmp_path / "deep" / "file"
+    write_text(path, "before")
+    expected = InputError if error is OSError else error
+    with pytest.raises(expected), new_file(path) as temporary:
+        temporary.write_text("half")
+        raise error("failed")
+    with pytest.raises(expected), new_directory(path.with_name("directory")):
+        raise error("failed")
+    assert [p.name for p in path.parent.iterdir()] == ["file"]
+    assert path.read_text() == "before"
+
+
+@pytest.mark.parametrize("make", [new_file, new_directory])
+def test_a_place_that_cannot_be_written_is_told(tmp_path, make):
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(InputError, match="cannot write .*/x: Not a directory"),
+        make(tmp_path / "file" / "x"),
+    ):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_directories_are_replaced_when_that_is_asked_for(tmp_path):
+    path = tmp_path / "x"
+    for text in ("first", "second"):
+        with new_directory(path, replace=True) as temporary:
+            (temporary / "file").write_text(text)
+    assert (path / "file").read_text() == "second"
+    with pytest.raises(InputError, match="cannot write .*/x: "), new_directory(path) as temporary:
+        (temporary / "file").write_text("third")
+    assert (path / "file").read_text() == "second"
+    assert [p.name for p in tmp_path.iterdir()] == ["x"]
+
+
+def test_a_lock_file_tells_who_holds_it(tmp_path):
+    message = f"{tmp_path} is in use by process {os.getpid()} on .*: wait for it, or choose another"
+    for _ in range(2):
+        with (
+            exclusive(tmp_path / "lock"),
+            pytest.raises(InputError, match=message),
+            exclusive(tmp_path / "lock"),
+        ):
+            raise AssertionError("two hold it")

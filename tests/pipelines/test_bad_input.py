@@ -1,0 +1,261 @@
+"""A user's mistake: one line on standard error that names it, exit status 2, no traceback."""
+
+import gzip
+import json
+import re
+
+import pytest
+
+from pipelines import evaluate, prepare, train_wmt, translate
+from tests.support.runs import call, flags, run_command, train_flags, write_corpus, write_pairs
+
+pytestmark = pytest.mark.tensorflow_only
+
+# What may be told before an error that shows only after the work: progress of the preparation.
+PROGRESS = re.compile(r"learning [\d,]+ subwords from \w+|tokenized [\d,]+ pairs .*")
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory, trained_run):
+    """A directory full of mistakes."""
+    place = write_corpus(tmp_path_factory.mktemp("mistakes"), train=300)
+    write_pairs(place, "short", 299, seed=9)
+    text = (place / "train.en").read_bytes()
+    (place / "latin1.en").write_bytes(text + b"caf\xe9\n")
+    (place / "longer.de").write_bytes((place / "train.de").read_bytes() + b"1\n")
+    (place / "empty").touch()
+    (place / "blank").write_text("\n" * 300)
+    (place / "cut.gz").write_bytes(gzip.compress(text)[:-20])
+    (place / "folder").mkdir()
+    (place / "started").mkdir()
+    config = (trained_run / "config.json").read_text()
+    (place / "started" / "config.json").write_text(config)
+    (place / "started" / "tokenizer.model").write_bytes(
+        (trained_run / "tokenizer.model").read_bytes()
+    )
+    (place / "damaged").mkdir()
+    (place / "damaged" / "config.json").write_text(config[:-30])
+    (place / "prepared" / "train").mkdir(parents=True)
+    (place / "prepared" / "train" / "metadata.json").write_text(json.dumps({"format": 1}))
+    return place
+
+
+def one_error(status, errors):
+    """The message of the only error line."""
+    *before, line = errors.splitlines()
+    assert status == 2
+    assert all(PROGRESS.fullmatch(text) for text in before), errors
+    assert line.startswith("error: ")
+    return line.removeprefix("error: ")
+
+
+# What is wrong with the flags of a training run that would do otherwise, and the message.
+TRAINING = {
+    "file missing": ({"train_source": "absent.en"}, "train_source .*absent.en: No such file"),
+    "source only": ({"train_target": None}, "train_source needs train_target"),
+    "valid source only": ({"valid_source": "valid.en"}, "valid_source needs valid_target"),
+    "another count of files": (
+        {"train_source": ["train.en", "short.en"]},
+        "train_source and train_target must have as many files .* 2 and 1",
+    ),
+    "another count of lines": (
+        {"train_target": "longer.de"},
+        "train.en has 300 .*longer.de has 301",
+    ),
+    "no UTF-8": (
+        {"train_source": "latin1.en", "train_target": "longer.de"},
+        "must be UTF-8, but line 301 of .*latin1.en",
+    ),
+    "empty text": ({"train_source": "empty", "train_target": "empty"}, "found none in .*empty"),
+    "empty lines": ({"train_source": "blank", "train_target": "blank"}, "nothing to learn"),
+    "one side of empty lines": (
+        {"train_target": "blank", "vocabulary_size": 270},
+        "no training pairs are left.*300 empty",
+    ),
+    "gzip cut short": ({"train_source": "cut.gz"}, "cut.gz is cut short"),
+    "directory for a file": ({"train_source": "folder"}, "folder is a directory"),
+    "vocabulary too large": (
+        {"vocabulary_size": 9000},
+        "vocabulary_size must be at most .*, got 9000",
+    ),
+    "vocabulary too small": (
+        {"vocabulary_size": 100},
+        "vocabulary_size must be at least .*, got 100",
+    ),
+    "preset": ({"preset": "huge"}, "preset must be one of tiny, .*, got huge"),
+    "position": ({"position": "absolute"}, "position.*relative, sinusoidal.*absolute"),
+    "negative k": ({"max_relative_position": -1}, "max_relative_position.*-1"),
+    "heads": ({"num_heads": 5}, "num_heads.*must divide.*num_heads=5, model_dim=32"),
+    "no tables": (
+        {"relative_keys": "false", "relative_values": "false"},
+        "needs `relative_keys` or `relative_values`",
+    ),
+    "dropout": ({"dropout": 1.5}, "dropout.*below 1.*1.5"),
+    "no number": ({"steps": "many"}, "steps: invalid int value: 'many'"),
+    "no steps": ({"steps": 0}, "steps must be at least 1, got 0"),
+    "negative seed": ({"seed": -1}, "seed must be at least 0, got -1"),
+    "precision": ({"precision": "float8"}, "precision.*float8"),
+    "label smoothing": ({"label_smoothing": 1}, "label_smoothing must be at least 0 and below 1"),
+    "unknown flag": ({"layers": 3}, "unrecognized arguments: --layers 3"),
+    "abbreviated flag": ({"step": 3}, "unrecognized arguments: --step 3"),
+    "value missing": ({"seed": []}, "seed: expected one argument"),
+    "max_length": ({"max_length": 1}, "max_length must be at least 2"),
+    "num_shapes": ({"num_shapes": 0}, "num_shapes must be at least 1, got 0"),
+    "too few pairs for a batch": ({"tokens_per_replica": 99_999}, "too small for the batch"),
+    "prepared text missing": (
+        {"prepared": "absent", "train_source": None, "train_target": None},
+        "no tokenized corpus can be read from .*absent",
+    ),
+    "prepared text damaged": (
+        {"prepared": "prepared", "train_source": None, "train_target": None},
+        "no tokenized corpus can be read from .*prepared",
+    ),
+    "run directory is a file": ({"run_dir": "empty"}, "run_dir .*empty"),
+    "run directory below a file": (
+        {"run_dir": "empty/run"},
+        "run_dir .*empty/run: Not a directory",
+    ),
+    "configuration damaged": ({"run_dir": "damaged"}, "damaged/config.json cannot be read"),
+}
+WITHOUT_FILES = {
+    "dataset": ({"dataset": "wmt99"}, "dataset must be one of .*wmt99"),
+    "languages of the demo": ({"source_language": "fr"}, "demo corpus goes from en to de, got fr"),
+    "languages of the data set": (
+        {"dataset": "wmt14_translate/fr-en", "source_language": "de"},
+        "source_language and target_language must be fr and en",
+    ),
+}
+
+
+def in_place(place, values):
+    """Names of files as paths in the place; the other values as they are."""
+    paths = {"train_source", "train_target", "valid_source", "prepared", "run_dir", "source"}
+    paths |= {"reference", "output", "model"}
+
+    def path(value):
+        if isinstance(value, list):
+            return [path(item) for item in value]
+        return value if value is None else place / value
+
+    return {name: path(v) if name in paths else v for name, v in values.items()}
+
+
+@pytest.mark.parametrize("values, message", TRAINING.values(), ids=TRAINING)
+def test_train(places, tmp_path, monkeypatch, capfd, values, message):
+    changed = {"run_dir": tmp_path / "run", "steps": 3, **in_place(places, values)}
+    arguments = train_flags(places, splits=["train"], **changed)
+    status = call(train_wmt.main, arguments, monkeypatch)
+    assert re.search(message, one_error(status, capfd.readouterr().err))
+
+
+@pytest.mark.parametrize("values, message", WITHOUT_FILES.values(), ids=WITHOUT_FILES)
+def test_train_on_data_sets(tmp_path, monkeypatch, capfd, values, message):
+    status = call(train_wmt.main, flags(run_dir=tmp_path / "run", **values), monkeypatch)
+    assert re.search(message, one_error(status, capfd.readouterr().err))
+
+
+def test_resuming_with_another_configuration(corpus, trained_run, monkeypatch, capfd):
+    before = (trained_run / "config.json").read_bytes()
+    arguments = train_flags(corpus, trained_run, steps=600, warmup_steps=100, dropout=0.3)
+    status = call(train_wmt.main, arguments, monkeypatch)
+    message = one_error(status, capfd.readouterr().err)
+    assert re.search("was started with dropout 0.0, not 0.3: choose another --run_dir", message)
+    assert (trained_run / "config.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"output": None}, "required: --output"),
+        ({"output": "empty/made"}, "cannot write to .*empty/made: Not a directory"),
+        ({"vocabulary_size": 9000}, "vocabulary_size must be at most .*, got 9000"),
+        ({"tokens_per_replica": 0}, "tokens_per_replica must be at least 1, got 0"),
+    ],
+)
+def test_prepare(places, tmp_path, monkeypatch, capfd, values, message):
+    files = {"train_source": "train.en", "train_target": "train.de", "output": tmp_path / "made"}
+    arguments = flags(**in_place(places, {**files, "vocabulary_size": 288, **values}))
+    status = call(prepare.main, arguments, monkeypatch)
+    assert re.search(message, one_error(status, capfd.readouterr().err))
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"run_dir": "absent"}, "there is no run directory .*absent"),
+        ({"run_dir": "empty"}, "there is no run directory .*empty"),
+        ({"run_dir": "folder"}, "folder is not a run directory: no config.json"),
+        ({"run_dir": "damaged"}, "damaged/config.json cannot be read"),
+        ({"run_dir": "started"}, "started has no checkpoints yet"),
+        ({"source": "absent"}, "cannot read .*absent: No such file"),
+        ({"source": "folder"}, "cannot read .*folder: Is a directory"),
+        ({"source": "short.en"}, "short.en has 299 lines, but .*train.de has 300"),
+        ({"source": "latin1.en"}, "must be UTF-8, but line 301"),
+        ({"source": "empty", "reference": "empty"}, "nothing to score"),
+        ({"checkpoint": "first"}, "checkpoint.*first"),
+        ({"beam_size": 0}, "beam_size must be at least 1, got 0"),
+        ({"source": None}, "required: --source"),
+    ],
+)
+def test_evaluate(places, trained_run, monkeypatch, capfd, values, message):
+    good = {"run_dir": trained_run, "source": "train.en", "reference": "train.de"}
+    arguments = flags(**in_place(places, {**good, **values}))
+    status = call(evaluate.main, arguments, monkeypatch)
+    assert re.search(message, one_error(status, capfd.readouterr().err))
+
+
+@pytest.mark.parametrize("checkpoint", ["best", "average"])
+def test_checkpoints_that_a_run_does_not_have(
+    corpus, places, tmp_path, monkeypatch, capfd, checkpoint
+):
+    """A run without validation and averaging."""
+    arguments = train_flags(corpus, places / "short run", splits=["train"], steps=1)
+    assert call(train_wmt.main, arguments, monkeypatch) == 0
+    capfd.readouterr()
+    arguments = flags(
+        run_dir=places / "short run",
+        source=corpus / "test.en",
+        reference=corpus / "test.de",
+        checkpoint=checkpoint,
+    )
+    status = call(evaluate.main, arguments, monkeypatch)
+    assert re.search(f"has no {checkpoint}", one_error(status, capfd.readouterr().err))
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"model": None}, "required: --model"),
+        ({"model": "absent"}, "absent"),
+        ({"model": "folder"}, "folder"),
+        ({"model": "damaged"}, "damaged/config.json cannot be read"),
+        ({"nbest": 5, "beam_size": 4}, "nbest must be at most beam_size, got nbest 5"),
+        ({"nbest": 0}, "nbest must be at least 1, got 0"),
+        ({"beam_size": 0}, "beam_size must be at least 1, got 0"),
+        ({"checkpoint": "first"}, "checkpoint.*first"),
+    ],
+)
+def test_translate(places, monkeypatch, capfd, values, message):
+    arguments = flags(**in_place(places, {"model": "started", **values}))
+    status = call(translate.main, arguments, monkeypatch)
+    assert re.search(message, one_error(status, capfd.readouterr().err))
+
+
+@pytest.mark.parametrize(
+    "module, values, message",
+    [
+        ("train_wmt", {"preset": "huge"}, "preset must be one of"),
+        ("train_wmt", {"train_source": "absent", "train_target": "train.de"}, "absent"),
+        ("train_wmt", {"train_source": "cut.gz", "train_target": "train.de"}, "cut short"),
+        ("evaluate", {"run_dir": "folder", "source": "test.en", "reference": "test.de"}, "folder"),
+        ("translate", {"model": "absent"}, "absent"),
+    ],
+)
+def test_a_process_says_one_line_alone(places, tmp_path, module, values, message):
+    """What TensorFlow writes to standard error when it is loaded must not bury the message."""
+    values = in_place(places, values)
+    if module == "train_wmt":
+        values |= {"run_dir": tmp_path / "run", "vocabulary_size": 288}
+    result = run_command(module, flags(**values), stdin="")
+    assert result.stdout == ""
+    assert re.search(message, one_error(result.returncode, result.stderr))

@@ -1,0 +1,231 @@
+"""The command lines as users run them: train, interrupt, resume, evaluate, translate."""
+
+import json
+import random
+import signal
+import subprocess
+
+import numpy as np
+import pytest
+
+from pipelines import evaluate, prepare, train_wmt, translate
+from pipelines.run.directory import RunDirectory
+from pipelines.training.loop import build
+from tests.support.layer_checks import assert_close
+from tests.support.runs import ENVIRONMENT, ROOT, call, command, history, run_command, train_flags
+
+pytestmark = pytest.mark.tensorflow_only
+
+# Dropout is on: its masks must come back as well.
+LONG = {
+    "splits": ["train"],
+    "steps": 120,
+    "warmup_steps": 50,
+    "tokens_per_replica": 128,
+    "dropout": 0.2,
+    "attention_dropout": 0.1,
+    "log_every": 1,
+    "checkpoint_every": 25,
+}
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(corpus, tmp_path_factory):
+    run_dir = tmp_path_factory.mktemp("uninterrupted") / "run"
+    result = run_command("train_wmt", train_flags(corpus, run_dir, **LONG))
+    assert result.returncode == 0, result.stderr
+    return run_dir
+
+
+def stop_at(step, number, arguments):
+    """Trains in a process of its own until it tells of the step, and then sends it a signal."""
+    with subprocess.Popen(
+        command("train_wmt", arguments),
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        for line in process.stdout:
+            if line.startswith(f"step {step}/"):
+                process.send_signal(number)
+                break
+        output, errors = process.communicate()
+    return process.returncode, output, errors
+
+
+@pytest.mark.parametrize("number", [None, signal.SIGINT])
+def test_training_outlives_the_reader_of_its_progress(corpus, tmp_path, number):
+    """As where Ctrl-C ends `tee` as well."""
+    arguments = train_flags(corpus, tmp_path / "run", **LONG)
+    with subprocess.Popen(
+        command("train_wmt", arguments),
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        while not process.stdout.readline().startswith("step "):
+            assert process.poll() is None
+        process.stdout.close()
+        if number:
+            process.send_signal(number)
+        assert process.wait() == (128 + number if number else 0)
+    saved = RunDirectory(tmp_path / "run").checkpoints.steps()[-1]
+    assert 0 < saved < LONG["steps"] if number else saved == LONG["steps"]
+
+
+def last_weights(run_dir):
+    run = RunDirectory(run_dir)
+    model = build(run.config().model)
+    step = run.checkpoints.load(model)
+    return step, np.concatenate([w.ravel() for w in model.get_weights()])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_run_goes_on_as_if_nothing_had_been(corpus, uninterrupted, tmp_path, number):
+    step = random.randint(30, 60)
+    print(f"interrupted at step {step}")
+    arguments = train_flags(corpus, tmp_path / "run", **LONG)
+    status, output, errors = stop_at(step, number, arguments)
+    saved = RunDirectory(tmp_path / "run").checkpoints.steps()[-1]
+    if number == signal.SIGKILL:
+        assert status == -signal.SIGKILL
+        assert saved % 25 == 0
+    else:
+        assert status == 128 + number, errors
+        assert output.splitlines()[-1].startswith("stopped; the same command resumes from")
+        assert f"{number.name}: saving after this step" in errors
+        assert step <= saved < 120
+    result = run_command("train_wmt", arguments)
+    assert result.returncode == 0, result.stderr
+    assert f"resumed at step {saved}" in result.stdout
+
+    expected, found = history(uninterrupted), history(tmp_path / "run")
+    assert [record["step"] for record in found] == list(range(1, 121))
+    for name in ("loss", "nll", "learning_rate", "padding_share", "target_tokens_per_step"):
+        assert_close([r[name] for r in found], [r[name] for r in expected])
+    step, weights = last_weights(tmp_path / "run")
+    assert step == 120
+    assert_close(weights, last_weights(uninterrupted)[1], tolerance=1e-4)
+
+
+def test_more_steps_continue_a_finished_run(corpus, uninterrupted, monkeypatch, capfd):
+    arguments = train_flags(corpus, uninterrupted, **LONG)
+    assert call(train_wmt.main, arguments, monkeypatch) == 0
+    assert "is trained to step 120 already" in capfd.readouterr().out
+    arguments = train_flags(corpus, uninterrupted, **{**LONG, "steps": 123})
+    before = history(uninterrupted)
+    assert call(train_wmt.main, arguments, monkeypatch) == 0
+    assert "resumed at step 120" in capfd.readouterr().out
+    after = history(uninterrupted)
+    assert after[:120] == before
+    assert [record["step"] for record in after[120:]] == [121, 122, 123]
+
+
+def test_the_run_directory(trained_run):
+    run = RunDirectory(trained_run)
+    assert run.checkpoints.steps() == [400, 600] or run.checkpoints.steps() == [
+        300,
+        400,
+        600,
+    ]  # the best one may be older
+    assert run.checkpoints.best()["step"] in run.checkpoints.steps()
+    assert run.config().model.model_dim == 32
+    assert (trained_run / "tokenizer.model").exists()
+    assert "0 empty, 0 too long" in (trained_run / "buckets.txt").read_text()
+    assert any(p.name.startswith("events.out") for p in (trained_run / "events").iterdir())
+    losses = [record["loss"] for record in history(trained_run)]
+    assert losses[-1] < 0.2 * losses[0]
+    assert [p.name for p in (trained_run.parent / "export").iterdir()] == ["1"]
+    record = json.loads((trained_run / "scores.json").read_text())[0]
+    assert record["bleu"] > 60
+    assert "tok:13a" in record["signature"]
+    names = ("split", "checkpoint", "step", "beam_size", "alpha", "seed", "preset", "position")
+    values = ("test", "average", 600, 4, 0.6, 1, "tiny", "relative")
+    assert {name: record[name] for name in names} == dict(zip(names, values, strict=True))
+
+
+@pytest.mark.parametrize("checkpoint", ["last", "best", "average"])
+def test_evaluate_scores_and_records(trained_run, corpus, monkeypatch, capfd, checkpoint):
+    before = len(json.loads((trained_run / "scores.json").read_text()))
+    files = ["--source", corpus / "test.en", "--reference", corpus / "test.de"]
+    arguments = ["--run-dir", trained_run, *files, "--checkpoint", checkpoint, "--beam_size", 2]
+    assert call(evaluate.main, arguments, monkeypatch) == 0
+    captured = capfd.readouterr()
+    scores = json.loads((trained_run / "scores.json").read_text())
+    assert len(scores) == before + 1
+    record = scores[-1]
+    assert record["bleu"] > 60
+    assert (record["checkpoint"], record["beam_size"]) == (checkpoint, 2)
+    assert f"BLEU {record['bleu']:.2f}  (" in captured.out
+    assert record["signature"] in captured.out
+
+
+SENTENCES = ["a b c", "", "h", "g f e d c b a"]
+
+
+def test_translate_keeps_the_order(trained_run):
+    """Through real pipes."""
+    result = run_command(
+        "translate", ["--model", trained_run], stdin="".join(f"{s}\n" for s in SENTENCES)
+    )
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.split("\n")
+    assert lines.pop() == ""
+    assert len(lines) == len(SENTENCES)
+    assert lines[0] == "3 2 1" and lines[2] == "8"
+
+
+def test_nbest_tells_number_score_and_text(trained_run):
+    result = run_command(
+        "translate",
+        ["--model", trained_run, "--nbest", 3, "--beam-size", 4],
+        stdin="".join(f"{s}\n" for s in SENTENCES),
+    )
+    assert result.returncode == 0, result.stderr
+    rows = [line.split("\t") for line in result.stdout.splitlines()]
+    assert [int(row[0]) for row in rows] == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
+    assert rows[0][2] == "3 2 1"
+    for number in range(4):
+        scores = [float(row[1]) for row in rows if int(row[0]) == number]
+        assert scores == sorted(scores, reverse=True)
+        assert len({row[2] for row in rows if int(row[0]) == number}) == 3
+
+
+def test_prepared_text_is_trained_on(corpus, tmp_path, monkeypatch, capfd):
+    files = ["--train_source", corpus / "train.en", "--train_target", corpus / "train.de"]
+    made = ["--output", tmp_path / "made", *files, "--vocabulary_size", 288]
+    assert call(prepare.main, made, monkeypatch) == 0
+    report = capfd.readouterr().out
+    assert "left out of each epoch" in report
+    arguments = train_flags(
+        corpus,
+        tmp_path / "run",
+        splits=(),
+        prepared=tmp_path / "made",
+        vocabulary_size=None,
+        steps=2,
+        tokens_per_replica=256,
+    )
+    assert call(train_wmt.main, arguments, monkeypatch) == 0
+    config = RunDirectory(tmp_path / "run").config()
+    assert config.model.vocabulary_size == 288
+    assert not (tmp_path / "run" / "prepared").exists()
+
+
+@pytest.mark.parametrize("module", [train_wmt, prepare, evaluate, translate])
+def test_help_names_the_flags(module, monkeypatch, capfd):
+    assert call(module.main, ["--help"], monkeypatch) == 0
+    text = capfd.readouterr().out
+    expected = {
+        train_wmt: ("--max_relative_position", "--virtual_cpus", "--run_dir", "--train_source"),
+        prepare: ("--output", "--vocabulary_size", "--num_shapes"),
+        evaluate: ("--reference", "--beam_size", "--checkpoint"),
+        translate: ("--model", "--nbest", "--alpha"),
+    }
+    for flag in expected[module]:
+        assert flag in text
+    assert "--pad_id" not in text

@@ -1,0 +1,66 @@
+"""Precision, compilation and strategy: what was asked for, or what suits the device."""
+
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from pipelines.config import TrainingConfig
+from pipelines.errors import InputError
+from pipelines.training import devices
+from tests.support.layer_checks import run_python
+
+pytestmark = pytest.mark.tensorflow_only
+
+
+@pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "mixed_float16"])
+def test_precision_asked_for_is_taken(precision):
+    assert devices.precision(TrainingConfig(precision=precision)) == precision
+
+
+@pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="about CPUs")
+def test_half_precision_where_the_cpu_multiplies_it():
+    flags = Path("/proc/cpuinfo").read_text()
+    capable = "amx_bf16" in flags or "avx512_bf16" in flags
+    expected = "mixed_bfloat16" if capable else "float32"
+    assert devices.precision(TrainingConfig()) == expected
+
+
+def test_compilation():
+    assert devices.what_xla_compiles(TrainingConfig(jit="on")) == "model"
+    assert devices.what_xla_compiles(TrainingConfig(jit="off")) == "nothing"
+    has_gpu = bool(tf.config.list_physical_devices("GPU"))
+    assert devices.what_xla_compiles(TrainingConfig()) == ("model" if has_gpu else "loss")
+
+
+def test_strategies():
+    one = devices.make_strategy(TrainingConfig(strategy="one"))
+    assert isinstance(one, tf.distribute.OneDeviceStrategy)
+    mirrored = devices.make_strategy(TrainingConfig(strategy="mirrored"))
+    assert isinstance(mirrored, tf.distribute.MirroredStrategy)
+    auto = devices.make_strategy(TrainingConfig())
+    several = len(tf.config.list_logical_devices("GPU")) > 1
+    assert isinstance(auto, tf.distribute.MirroredStrategy if several else type(one))
+
+
+def test_virtual_cpus_come_too_late_once_tensorflow_runs():
+    tf.constant(1) + 1
+    with pytest.raises(InputError, match="virtual_cpus must be set before .*, got 5"):
+        devices.make_strategy(TrainingConfig(virtual_cpus=5))
+
+
+def test_virtual_cpus_are_replicas():
+    output = run_python(
+        """
+from pipelines.training import devices
+from pipelines.config import TrainingConfig
+for strategy in ("auto", "mirrored", "one"):
+    made = devices.make_strategy(TrainingConfig(virtual_cpus=3, strategy=strategy))
+    print(type(made).__name__, made.num_replicas_in_sync)
+"""
+    )
+    assert output.splitlines() == [
+        "MirroredStrategy 3",
+        "MirroredStrategy 3",
+        "OneDeviceStrategy 1",
+    ]

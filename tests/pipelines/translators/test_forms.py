@@ -1,0 +1,218 @@
+"""`pipelines.translate` on each form of a model, and as a filter between two programs."""
+
+import subprocess
+import threading
+
+import pytest
+
+from pipelines.errors import InputError
+from pipelines.translate import groups_as_they_come
+from pipelines.translators.open import open_translator
+from tests.support.exported_forms import forms
+from tests.support.layer_checks import run_python
+from tests.support.runs import ENVIRONMENT, ROOT, command, run_command
+from tests.support.serving_model import NAME, exported, loaded, sentences
+from tests.support.serving_servers import GrpcModel, Model, RestModel, grpc_server, rest_server
+
+SOURCES = [*sentences(20, seed=11), ""]
+
+
+def hypotheses(model, **choices):
+    return list(open_translator(model, **choices).stream(SOURCES, 8))
+
+
+FORMS = ["run", "saved_model", "ctranslate2"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_translates_alike(form):
+    """Greedily: CTranslate2's beam is another one. It has nothing to say to an empty source."""
+    expected = list(open_translator(forms()["run"], beam_size=1).stream(SOURCES[:-1], 8))
+    found = hypotheses(forms()[form], beam_size=1)
+    assert len(found) == len(SOURCES)
+    for e, f in zip(expected, found, strict=False):
+        assert e[0].text == f[0].text
+
+
+def test_a_file_without_choices_translates_like_the_run():
+    expected = open_translator(forms()["run"]).translate(SOURCES)
+    assert open_translator(forms()["tflite"]).translate(SOURCES) == expected
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_several_hypotheses(form):
+    for rows in hypotheses(forms()[form], nbest=3, beam_size=3, alpha=0.6):
+        assert len(rows) == 3
+        assert [r.score for r in rows] == sorted((r.score for r in rows), reverse=True)
+
+
+def test_the_newest_version_is_opened(tmp_path):
+    version = exported()[1]
+    (tmp_path / "9").mkdir()
+    (tmp_path / "9" / "saved_model.pb").write_bytes(b"not one")
+    (tmp_path / "10").symlink_to(version)
+    (tmp_path / ".11.incomplete").symlink_to(version)
+    assert hypotheses(tmp_path) == hypotheses(version)
+    with pytest.raises(InputError, match="9 cannot be read"):
+        open_translator(tmp_path / "9")
+
+
+def test_a_saved_model_answers_with_the_settings_of_its_export_unless_told():
+    """It was exported with a beam of 3."""
+    by_default, alike, greedy = (
+        hypotheses(forms()["saved_model"], **choices)
+        for choices in ({}, {"beam_size": 3}, {"beam_size": 1})
+    )
+    assert [len(rows) for rows in by_default] == [1] * len(SOURCES)
+    assert [r[0].text for r in by_default] == [r[0].text for r in alike]
+    assert [r[0].score for r in by_default] != [r[0].score for r in greedy]
+
+
+@pytest.mark.parametrize(
+    ("path", "choices", "message"),
+    [
+        ("nothing", {}, "there is no model .*/nothing: it must be a run directory, a Saved"),
+        ("empty", {}, "empty is a directory without .* it holds nothing"),
+        ("other", {}, "other is a directory without .* it holds a.txt, b.txt"),
+        ("other/a.txt", {}, "a.txt is a file, but no .tflite"),
+        ("x.tflite", {"nbest": 2}, "a TFLite file leaves no choice of nbest, got nbest 2"),
+        ("x.tflite", {"beam_size": 2}, "a TFLite file leaves no choice of beam_size, got beam"),
+        ("x.tflite", {"checkpoint": "best"}, "a TFLite file leaves no choice of checkpoint"),
+        ("ct2", {"checkpoint": "best"}, "a CTranslate2 model leaves no choice of checkpoint"),
+        ("ct2", {}, "ct2 cannot be read"),
+    ],
+)
+def test_what_cannot_be_opened(tmp_path, path, choices, message):
+    for directory in ("empty", "other", "ct2"):
+        (tmp_path / directory).mkdir()
+    for file in ("other/a.txt", "other/b.txt", "x.tflite", "ct2/model.bin"):
+        (tmp_path / file).write_text("")
+    with pytest.raises(InputError, match=message):
+        open_translator(tmp_path / path, **choices)
+
+
+@pytest.mark.parametrize("url", ["ftp://host/v1/models/demo", "http://host:8501/demo"])
+def test_urls_that_are_no_served_models(url):
+    with pytest.raises(InputError, match="model must be a URL like http"):
+        open_translator(url)
+
+
+def test_what_is_made_to_start_fast_needs_no_tensorflow():
+    loaded = run_python(
+        f"""
+import sys
+from pipelines import translate
+from pipelines.translators.open import open_translator
+open_translator("http://localhost:1/v1/models/demo")
+open_translator({str(forms()["ctranslate2"])!r}).translate(["the dog"])
+open_translator({str(forms()["tflite"])!r}).translate(["the dog"])
+print(sorted({{"tensorflow", "keras", "jax", "torch"}} & set(sys.modules)))
+"""
+    )
+    assert loaded == "[]"
+
+
+def test_groups_keep_the_order_and_the_limit():
+    lines = [str(i) for i in range(1000)]
+    groups = list(groups_as_they_come(lines, 7))
+    assert [line for group in groups for line in group] == lines
+    assert max(len(group) for group in groups) == 7
+    assert list(groups_as_they_come([], 7)) == []
+
+
+def test_an_error_of_the_input_comes_after_the_lines_before_it():
+    def lines():
+        yield from "abc"
+        raise InputError("no more")
+
+    found = []
+    with pytest.raises(InputError, match="no more"):
+        for group in groups_as_they_come(lines(), 2):
+            found += group
+    assert found == ["a", "b", "c"]
+
+
+def start(*arguments):
+    """The command with pipes at all ends."""
+    return subprocess.Popen(
+        command("translate", ["--model", forms()["ctranslate2"], *arguments]),
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+
+
+def test_each_line_is_answered_before_the_next_is_written():
+    """A process that waits for a full batch, or buffers its output, would stop here for good."""
+    expected = open_translator(forms()["ctranslate2"]).translate(SOURCES[:5])
+    with start() as process:
+        watchdog = threading.Timer(600, process.kill)
+        watchdog.start()
+        for source, translation in zip(SOURCES, expected, strict=False):
+            process.stdin.write(f"{source}\n".encode())
+            process.stdin.flush()
+            assert process.stdout.readline().decode() == f"{translation}\n"
+        assert process.communicate() == (b"", b"")
+        watchdog.cancel()
+    assert process.returncode == 0
+
+
+def test_invalid_text_is_told_after_the_translations_before_it():
+    good = SOURCES[:3]
+    with start() as process:
+        text = "".join(f"{line}\n" for line in good).encode() + b"\xff\xfe\nmore\n"
+        printed, errors = process.communicate(text)
+    assert process.returncode == 2
+    assert len(printed.decode().splitlines()) == len(good)
+    assert errors.startswith(b"error: text must be UTF-8, but line 4 of ")
+    assert errors.count(b"\n") == 1
+
+
+def test_a_reader_that_has_had_enough():
+    with start() as process:
+        process.stdout.close()
+        process.stdin.write(b"".join(f"{line}\n".encode() for line in SOURCES))
+        process.stdin.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 0
+
+
+def test_nbest_and_throughput(tmp_path):
+    result = run_command(
+        "translate",
+        ["--model", forms()["ctranslate2"], "--nbest", 2, "--beam_size", 3, "--verbose"],
+        stdin="".join(f"{line}\n" for line in SOURCES),
+    )
+    rows = [line.split("\t") for line in result.stdout.splitlines()]
+    assert [int(number) for number, _, _ in rows] == [i for i in range(len(SOURCES)) for _ in "ab"]
+    assert all(float(a[1]) >= float(b[1]) for a, b in zip(rows[::2], rows[1::2], strict=True))
+    assert result.stderr.startswith(f"{forms()['ctranslate2']}: {len(SOURCES)} sentences in ")
+    assert result.returncode == 0
+
+
+@pytest.fixture(params=["rest", "grpc"])
+def url(request):
+    """Of the model behind a server."""
+    model = Model(NAME, loaded())
+    if request.param == "rest":
+        with rest_server(RestModel(model)) as address:
+            yield f"http://{address}/v1/models/{NAME}"
+    else:
+        with grpc_server(GrpcModel(model)) as address:
+            yield f"grpc://{address}/{NAME}"
+
+
+def test_a_served_model(url):
+    lines = "".join(f"{line}\n" for line in SOURCES)
+    expected = [rows[0].text for rows in hypotheses(forms()["saved_model"])]
+    result = run_command("translate", ["--model", url, "--verbose"], stdin=lines)
+    assert result.stdout.splitlines() == expected
+    assert result.stderr.startswith(f"{url}: {len(SOURCES)} sentences in ")
+    assert result.returncode == 0
+
+    result = run_command("translate", ["--model", url.replace(NAME, "other")], stdin=lines)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: ")
+    assert result.stderr.count("\n") == 1

@@ -1,0 +1,172 @@
+"""A translator around a model that has learnt something, and its SavedModel."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_text
+from tensorflow.core.protobuf import saved_model_pb2
+
+from pipelines.errors import InputError
+from pipelines.exporters.saved_model import export_saved_model
+from pipelines.run.directory import RunDirectory
+from pipelines.training.loop import load_translator
+from tests.support.layer_checks import run_python
+from tests.support.runs import pairs
+
+pytestmark = pytest.mark.tensorflow_only
+
+SENTENCES = [source for source, _ in pairs(37, seed=7)]
+
+
+@pytest.fixture(scope="module")
+def translator(trained_run):
+    return load_translator(RunDirectory(trained_run), "average")[0]
+
+
+@pytest.fixture(scope="module")
+def exported(trained_run):
+    return trained_run.parent / "export" / "1"
+
+
+def test_it_translates(translator):
+    expected = dict(pairs(37, seed=7))
+    hits = [translator.translate([s])[0] == expected[s] for s in SENTENCES[:20]]
+    assert np.mean(hits) > 0.6
+
+
+def test_order_and_neighbours_do_not_matter(translator):
+    together = translator.translate(SENTENCES)
+    assert together == [translator.translate([sentence])[0] for sentence in SENTENCES]
+    assert together[::-1] == translator.translate(SENTENCES[::-1])
+    assert len(set(together)) > 20
+    in_parts = [best.text for best, *_ in translator.stream(iter(SENTENCES), 5)]
+    assert in_parts == together
+
+
+def test_hypotheses_come_best_first(translator):
+    for hypotheses in translator.stream(SENTENCES):
+        assert len(hypotheses) == 4
+        scores = [score for _, score in hypotheses]
+        assert scores == sorted(scores, reverse=True)
+        assert all(np.isfinite(scores)) and scores[0] < 0
+        assert len({text for text, _ in hypotheses}) > 1
+
+
+def test_lines_are_answered_as_they_come(translator):
+    read = []
+
+    def lines():
+        for sentence in SENTENCES[:4]:
+            read.append(sentence)
+            yield sentence
+
+    stream = translator.stream(lines(), 2)
+    assert next(stream)[0].text == translator.translate(SENTENCES[:1])[0]
+    assert read == SENTENCES[:2]
+
+
+@pytest.mark.parametrize("text", ["", " ", "a " * 3000, "\x00", "😀 日本語", "x" * 5000])
+def test_odd_text_gets_an_answer_and_harms_no_neighbour(translator, text):
+    answers = translator.translate([SENTENCES[0], text, SENTENCES[1]])
+    assert len(answers) == 3 and isinstance(answers[1], str)
+    assert answers[::2] == translator.translate(SENTENCES[:2])
+
+
+def test_no_sentences_give_no_translations(translator):
+    assert translator.translate([]) == []
+
+
+def test_another_tokenizer_is_refused(trained_run, tmp_path):
+    from pipelines.data.tokenizer import train_tokenizer
+
+    run = RunDirectory(trained_run)
+    other = RunDirectory(trained_run)
+    other.tokenizer_path = tmp_path / "tokenizer.model"
+    train_tokenizer((" ".join(pair) for pair in pairs(200, 1)), 280, other.tokenizer_path)
+    with pytest.raises(InputError, match="model is not what the checkpoints were trained with"):
+        load_translator(other)
+    other.tokenizer_path = tmp_path / "absent"
+    with pytest.raises(InputError, match="absent is not what the checkpoints were trained"):
+        load_translator(other)
+    assert load_translator(run)[1] == 600
+
+
+def test_saved_model_translates_without_this_package(translator, exported):
+    sentences = [*SENTENCES, "", "😀"]
+    # The Python side of tensorflow_text imports Keras; a server has its operations alone.
+    subwords = next(Path(tensorflow_text.__file__).parent.rglob("_sentencepiece_tokenizer.so"))
+    output = run_python(
+        f"""
+import json, sys
+from importlib.machinery import ModuleSpec
+
+class Refuse:  # finds the packages and does not load them
+    def find_spec(self, name, path=None, target=None):
+        refused = name.partition(".")[0] in ("tf_relpos", "pipelines")
+        return ModuleSpec(name, self) if refused else None
+
+    def create_module(self, spec):
+        raise ImportError(spec.name)
+
+    exec_module = create_module
+
+sys.meta_path.insert(0, Refuse())
+import tensorflow as tf
+tf.load_op_library(r"{subwords}")
+model = tf.saved_model.load(r"{exported}")
+serve = model.signatures["serving_default"]
+(arguments, named) = serve.structured_input_signature
+assert arguments == () and list(named) == ["text"], named
+assert named["text"].dtype == tf.string and named["text"].shape.as_list() == [None]
+outputs = serve.structured_outputs
+assert {{k: v.dtype for k, v in outputs.items()}} == {{
+    "translation": tf.string, "score": tf.float32}}, outputs
+answer = serve(text=tf.constant({sentences!r}))
+assert answer["score"].shape == answer["translation"].shape == [{len(sentences)}]
+print(json.dumps({{
+    "texts": [text.decode() for text in answer["translation"].numpy()],
+    "scores": answer["score"].numpy().tolist(),
+}}))
+"""
+    )
+    found = json.loads(output.splitlines()[-1])
+    best = [hypotheses[0] for hypotheses in translator.stream(sentences)]
+    assert found["texts"] == [text for text, _ in best]
+    np.testing.assert_allclose(found["scores"], [score for _, score in best], rtol=1e-4)
+
+
+def test_saved_model_needs_no_compiler(exported):
+    """TensorFlow Serving may be built without XLA."""
+    saved = saved_model_pb2.SavedModel.FromString((exported / "saved_model.pb").read_bytes())
+    graph = saved.meta_graphs[0].graph_def
+    functions = graph.library.function
+    nodes = [*graph.node, *(node for f in functions for node in f.node_def)]
+    operations = {node.op for node in nodes}
+    assert len(operations) > 30 and "SentencepieceTokenizeOp" in operations
+    assert not [name for name in operations if "Xla" in name]
+    assert not [name for name in operations if name in ("PyFunc", "EagerPyFunc")]
+    for function in functions:
+        assert not function.attr["_XlaMustCompile"].b, function.signature.name
+
+
+def test_versions_count_up_and_appear_whole(translator, tmp_path, monkeypatch):
+    directory = tmp_path / "model"
+    (directory / "7").mkdir(parents=True)
+
+    def full(*_, **__):
+        raise OSError(28, "no space left on device")
+
+    monkeypatch.setattr(tf.saved_model, "save", full)
+    with pytest.raises((OSError, InputError), match="no space left"):
+        export_saved_model(translator, directory)
+    assert os.listdir(directory) == ["7"]
+    monkeypatch.undo()
+    assert export_saved_model(translator, directory) == directory / "8"
+    assert sorted(os.listdir(directory)) == ["7", "8"]
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match="file"):
+        export_saved_model(translator, tmp_path / "file")

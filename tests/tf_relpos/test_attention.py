@@ -1,0 +1,266 @@
+"""Section 3.1: both attention layers against the loops of the oracle, values and all gradients."""
+
+import numpy as np
+import pytest
+
+from tests.support.attention_checks import (
+    check_against_oracle,
+    oracle,
+    permuted,
+    random_inputs,
+    random_mask,
+    randomize,
+)
+from tests.support.layer_checks import COMPILED_MODES, assert_close, compile_runner, to_numpy
+from tests.support.reference import position_labels
+from tf_relpos import RelationAwareAttention, RelativeMultiHeadAttention
+
+B, N, H, D = 2, 3, 11, 13
+IMPLEMENTATIONS = ("transpose_reshape", "bucketed")
+LENGTHS = [(7, 7), (5, 7), (7, 5), (1, 7), (7, 1)]
+
+
+def build(cls, rng, arrays, *arguments, relations=None, **options):
+    layer = cls(N, H, *arguments, **options)
+    extra = {} if relations is None else {"relations": relations}
+    layer(arrays["query"], arrays["value"], arrays.get("key"), **extra)
+    randomize(layer, rng)
+    return layer
+
+
+def in_both_implementations(layer):
+    """The layer and a copy that differs in its implementation alone."""
+    for implementation in IMPLEMENTATIONS:
+        copy = type(layer).from_config({**layer.get_config(), "implementation": implementation})
+        shapes = [(None, None, D)] * 2
+        copy.build(*shapes)
+        copy.set_weights(layer.get_weights())
+        yield copy
+
+
+@pytest.mark.parametrize("masking", ["no_mask", "random_mask", "causal"])
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "per_head"])
+@pytest.mark.parametrize("k", [0, 1, 3, 16])
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_eager(rng, lengths, k, shared, masking):
+    queries, keys = lengths
+    arrays = random_inputs(rng, B, queries, keys, D)
+    layer = build(RelativeMultiHeadAttention, rng, arrays, k, heads_share_relative_embedding=shared)
+    mask, arguments = None, {}
+    if masking == "random_mask":
+        mask = arrays["attention_mask"] = random_mask(rng, B, queries, keys)
+    if masking == "causal":
+        mask = np.broadcast_to(np.tri(queries, keys, dtype=bool), (B, queries, keys))
+        arguments = {"use_causal_mask": True}
+    expected = oracle(layer, arrays, position_labels(queries, keys, k), mask)
+    for copy in in_both_implementations(layer):
+        check_against_oracle(copy, arrays, expected, **arguments)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "per_head"])
+@pytest.mark.parametrize("k", [0, 1, 3, 16])
+@pytest.mark.parametrize("mode", COMPILED_MODES)
+def test_compiled_once_for_all_lengths(rng, mode, k, shared, implementation):
+    lengths = [(5, 7)] if mode == "xla" else LENGTHS
+    examples = [random_inputs(rng, B, *pair, D) for pair in lengths]
+    layer = build(
+        RelativeMultiHeadAttention,
+        rng,
+        examples[0],
+        k,
+        heads_share_relative_embedding=shared,
+        implementation=implementation,
+    )
+    for pair, arrays in zip(lengths, examples, strict=True):
+        arrays["attention_mask"] = random_mask(rng, B, *pair)
+    run = compile_runner(layer, mode, examples[0])
+    for pair, arrays in zip(lengths, examples, strict=True):
+        expected = oracle(layer, arrays, position_labels(*pair, k), arrays["attention_mask"])
+        check_against_oracle(layer, arrays, expected, run)
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "per_head"])
+@pytest.mark.parametrize("keys,values", [(True, False), (False, True), (False, False)])
+def test_keys_and_values_switch_separately(rng, keys, values, shared):
+    arrays = random_inputs(rng, B, 5, 7, D, own_key=True)
+    layer = build(
+        RelativeMultiHeadAttention,
+        rng,
+        arrays,
+        2,
+        relative_keys=keys,
+        relative_values=values,
+        heads_share_relative_embedding=shared,
+    )
+    assert (layer.relative_key_embeddings is not None) == keys
+    assert (layer.relative_value_embeddings is not None) == values
+    expected = oracle(layer, arrays, position_labels(5, 7, 2))
+    for copy in in_both_implementations(layer):
+        check_against_oracle(copy, arrays, expected)
+
+
+@pytest.mark.parametrize("offset", [0, 3, 17])
+@pytest.mark.parametrize("k", [0, 1, 3, 16])
+def test_offsets_and_lengths_past_the_clipping_distance(rng, k, offset):
+    """Labels of queries that sit further along, given to the general layer."""
+    arrays = random_inputs(rng, 1, 5, 23, D)
+    relations = position_labels(5, 23, k, offset)
+    layer = build(
+        RelationAwareAttention,
+        rng,
+        arrays,
+        2 * k + 1,
+        relations=relations,
+        heads_share_relations=False,
+    )
+    arrays["relations"] = relations
+    expected = oracle(layer, arrays, relations)
+    for copy in in_both_implementations(layer):
+        check_against_oracle(copy, arrays, expected)
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "per_head"])
+@pytest.mark.parametrize("form", [(5, 7), (B, 5, 7), (B, 5, 7, 3), (B, 5, 7, 1)], ids=str)
+def test_any_labelled_graph(rng, form, shared):
+    """Labels by pair, by sentence and several on an edge; negative labels add nothing."""
+    arrays = random_inputs(rng, B, 5, 7, D, own_key=True)
+    relations = rng.integers(-1, 5, form, dtype="int32")
+    layer = build(
+        RelationAwareAttention, rng, arrays, 5, relations=relations, heads_share_relations=shared
+    )
+    arrays["relations"] = relations
+    mask = arrays["attention_mask"] = random_mask(rng, B, 5, 7)
+    expected = oracle(layer, arrays, relations, mask)
+    for copy in in_both_implementations(layer):
+        check_against_oracle(copy, arrays, expected)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("mode", COMPILED_MODES)
+def test_any_labelled_graph_compiled(rng, mode, implementation):
+    arrays = random_inputs(rng, B, 5, 7, D)
+    relations = rng.integers(-1, 5, (B, 5, 7, 3), dtype="int32")
+    layer = build(
+        RelationAwareAttention,
+        rng,
+        arrays,
+        5,
+        relations=relations,
+        implementation=implementation,
+        value_dim=4,
+    )
+    arrays["relations"] = relations
+    run = compile_runner(layer, mode, arrays)
+    check_against_oracle(layer, arrays, oracle(layer, arrays, relations), run)
+
+
+def test_value_and_output_sizes_of_their_own(rng):
+    arrays = random_inputs(rng, B, 5, 7, D, output_size=17)
+    options = {"value_dim": 5, "output_shape": 17, "heads_share_relative_embedding": False}
+    layer = build(RelativeMultiHeadAttention, rng, arrays, 2, **options)
+    assert tuple(layer.relative_key_embeddings.shape) == (N, 5, H)
+    assert tuple(layer.relative_value_embeddings.shape) == (N, 5, 5)
+    expected = oracle(layer, arrays, position_labels(5, 7, 2))
+    for copy in in_both_implementations(layer):
+        check_against_oracle(copy, arrays, expected)
+
+
+def test_scores_are_the_weights_of_the_oracle(rng):
+    arrays = random_inputs(rng, B, 5, 7, D)
+    layer = build(RelativeMultiHeadAttention, rng, arrays, 2)
+    _, alpha, _ = oracle(layer, arrays, position_labels(5, 7, 2))
+    _, scores = layer(arrays["query"], arrays["value"], return_attention_scores=True)
+    assert_close(scores, alpha)
+
+
+def test_labels_of_positions_are_one_way_to_label(rng):
+    """The layer for sequences is the general layer given `relative_position_ids`."""
+    arrays = random_inputs(rng, B, 5, 7, D)
+    relative = build(RelativeMultiHeadAttention, rng, arrays, 2)
+    general = RelationAwareAttention(N, H, 5)
+    relations = position_labels(5, 7, 2)
+    general(arrays["query"], arrays["value"], relations=relations)
+    general.set_weights(relative.get_weights())
+    actual = general(arrays["query"], arrays["value"], relations=relations)
+    assert_close(actual, relative(arrays["query"], arrays["value"]), tolerance=1e-6)
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("k", [0, 1, 3])
+def test_order_is_invisible_without_labels_alone(rng, k, implementation):
+    arrays = random_inputs(rng, B, 7, 7, D)
+    x, order = arrays["query"], np.array([3, 0, 6, 2, 5, 1, 4])
+    layer = build(RelativeMultiHeadAttention, rng, arrays, k, implementation=implementation)
+    moved, straight = to_numpy(layer(permuted(x, order), permuted(x, order))), layer(x, x)
+    difference = np.max(np.abs(moved - to_numpy(permuted(straight, order))))
+    assert difference < 1e-5 if k == 0 else difference > 1e-2
+
+
+def test_translation_does_not_matter(rng):
+    """Masked padding in front moves every position, and no output."""
+    arrays = random_inputs(rng, B, 7, 7, D)
+    x = arrays["query"]
+    layer = build(RelativeMultiHeadAttention, rng, arrays, 3)
+    front = np.concatenate([rng.normal(size=(B, 5, D)).astype("float32"), x], axis=1)
+    mask = np.broadcast_to(np.arange(12) >= 5, (B, 12, 12))
+    assert_close(layer(front, front, attention_mask=mask)[:, 5:], layer(x, x))
+
+
+def test_longer_than_any_seen_before(rng):
+    """A layer built and run at length 5 takes length 31, and far pairs share the outer rows."""
+    arrays = random_inputs(rng, B, 5, 5, D)
+    layer = build(RelativeMultiHeadAttention, rng, arrays, 2)
+    long = random_inputs(rng, 1, 31, 31, D)
+    expected = oracle(layer, long, position_labels(31, 31, 2))
+    check_against_oracle(layer, long, expected)
+
+
+BAD_ARGUMENTS = [
+    (RelativeMultiHeadAttention, {"max_relative_position": -1}, "max_relative_position.*-1"),
+    (RelativeMultiHeadAttention, {"max_relative_position": 2.5}, "max_relative_position.*2.5"),
+    (RelativeMultiHeadAttention, {"implementation": "fastest"}, "implementation.*'fastest'"),
+    (RelativeMultiHeadAttention, {"num_heads": 0}, "num_heads.*0"),
+    (RelativeMultiHeadAttention, {"flash_attention": True}, "flash_attention"),
+    (RelativeMultiHeadAttention, {"attention_axes": (1, 2)}, r"attention_axes.*\(1, 2\)"),
+    (RelativeMultiHeadAttention, {"attention_axes": 2}, "attention_axes.*2"),
+    (RelationAwareAttention, {"num_relations": 0}, "num_relations.*0"),
+    (RelationAwareAttention, {"num_relations": 2.0}, "num_relations.*2.0"),
+]
+
+
+@pytest.mark.parametrize("cls,bad,message", BAD_ARGUMENTS)
+def test_bad_arguments_are_refused(cls, bad, message):
+    good = {"num_heads": N, "key_dim": H}
+    if cls is RelationAwareAttention:
+        good["num_relations"] = 5
+    with pytest.raises(ValueError, match=message):
+        cls(**{**good, **bad})
+
+
+@pytest.mark.parametrize("shape", [(B, D), (B, 5, 2, D)])
+def test_inputs_of_other_ranks_are_refused(rng, shape):
+    x = rng.normal(size=shape).astype("float32")
+    with pytest.raises(ValueError, match="shape"):
+        RelativeMultiHeadAttention(N, H)(x, x)
+
+
+BAD_RELATIONS = {
+    "missing": None,
+    "float": np.zeros((5, 5), "float32"),
+    "rank_one": np.zeros(5, "int32"),
+    "above_the_table": np.full((5, 5), 7, "int32"),
+}
+
+
+@pytest.mark.parametrize("relations", BAD_RELATIONS.values(), ids=BAD_RELATIONS.keys())
+def test_bad_relations_are_refused(rng, relations):
+    x = rng.normal(size=(B, 5, D)).astype("float32")
+    with pytest.raises(ValueError, match="relations"):
+        RelationAwareAttention(N, H, 7)(x, x, relations=relations)
+
+
+def test_no_relations_are_needed_when_both_terms_are_off(rng):
+    x = rng.normal(size=(B, 5, D)).astype("float32")
+    layer = RelationAwareAttention(N, H, 7, relation_keys=False, relation_values=False)
+    assert layer(x, x).shape == (B, 5, D)

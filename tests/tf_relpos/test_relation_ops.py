@@ -1,0 +1,203 @@
+"""Section 3.3: both exact implementations against the loops of the oracle, values and gradients."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.support import reference
+from tests.support.layer_checks import (
+    MODES,
+    assert_close,
+    compile_function,
+    gradient_function,
+    to_numpy,
+)
+from tf_relpos.relation_ops import choose_implementation, relation_scores, relation_values
+
+IMPLEMENTATIONS = ["transpose_reshape", "bucketed", "auto"]
+LAYOUTS = {"shared": (), "per_head": (3,)}
+B, T, S, N, H, R = 2, 5, 7, 3, 11, 13
+FORMS = {
+    "pair": (T, S),
+    "batch": (B, T, S),
+    "several": (B, T, S, 4),
+    "one_of_several": (B, T, S, 1),
+}
+OPERATIONS = {
+    "scores": (relation_scores, reference.relation_scores, (B, T, N, H), (B, N, T, S)),
+    "values": (relation_values, reference.relation_values, (B, N, T, S), (B, T, N, H)),
+}
+
+
+def operands(rng, operation, layout, form, lowest=-1):
+    shape, result = OPERATIONS[operation][2:]
+    return {
+        "x": rng.normal(size=shape).astype("float32"),
+        "relations": rng.integers(lowest, R, FORMS[form], dtype="int32"),
+        "table": rng.normal(size=(*LAYOUTS[layout], R, H)).astype("float32"),
+        "upstream": rng.normal(size=result).astype("float32"),
+    }
+
+
+def complex_step(function, x, upstream, count, rng):
+    """Derivatives of `sum(upstream * function(x))` by `count` random elements of x: exact."""
+    for _ in range(count):
+        index = tuple(rng.integers(0, size) for size in x.shape)
+        moved = x.astype("complex128")
+        moved[index] += 1e-30j
+        yield index, np.sum(upstream * function(moved)).imag / 1e-30
+
+
+def expected_gradients(operation, arrays):
+    """Both operations are linear in x and in the table, so each gradient is the other operation."""
+    x, relations, table, upstream = (
+        arrays[name].astype("float64") if name != "relations" else arrays[name]
+        for name in ("x", "relations", "table", "upstream")
+    )
+    twin = reference.relation_values if operation == "scores" else reference.relation_scores
+    by_table = np.zeros(table.shape)
+    weights, vectors = (upstream, x) if operation == "scores" else (x, upstream)
+    for b, n, i, j in np.ndindex(weights.shape):
+        for label in reference._labels(relations, b, i, j):
+            reference._row(by_table, n, label)[:] += weights[b, n, i, j] * vectors[b, i, n]
+    return {"x": twin(upstream, relations, table), "table": by_table}
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_values_and_gradients_equal_the_oracle(rng, operation, form, layout, implementation):
+    function, oracle = OPERATIONS[operation][:2]
+    arrays = operands(rng, operation, layout, form)
+
+    def call(tensors):
+        return function(tensors["x"], tensors["relations"], tensors["table"], implementation)
+
+    run = compile_function(gradient_function(call, ["x", "table"]), "eager", arrays)
+    output, gradients = run(arrays)
+    assert_close(output, oracle(arrays["x"], arrays["relations"], arrays["table"]))
+    expected = expected_gradients(operation, arrays)
+    for name in ("x", "table"):
+        assert_close(gradients[name], expected[name])
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "eager"])
+@pytest.mark.parametrize("implementation", ["transpose_reshape", "bucketed"])
+@pytest.mark.parametrize("layout,form", [("shared", "pair"), ("per_head", "several")])
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_compiled_with_unknown_lengths(rng, operation, layout, form, implementation, mode):
+    function, oracle = OPERATIONS[operation][:2]
+    arrays = operands(rng, operation, layout, form)
+    vectors, weights = (None, None, N, H), (None, N, None, None)
+    shapes = {"table": arrays["table"].shape, "x": vectors, "upstream": weights}
+    if operation == "values":
+        shapes.update(x=weights, upstream=vectors)
+
+    def call(tensors):
+        return function(tensors["x"], tensors["relations"], tensors["table"], implementation)
+
+    run = compile_function(gradient_function(call, ["x", "table"]), mode, arrays, shapes)
+    output, gradients = run(arrays)
+    assert_close(output, oracle(arrays["x"], arrays["relations"], arrays["table"]))
+    expected = expected_gradients(operation, arrays)
+    for name in ("x", "table"):
+        assert_close(gradients[name], expected[name])
+
+
+@pytest.mark.parametrize("implementation", ["transpose_reshape", "bucketed"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("form", ["pair", "batch", "several"])
+def test_no_label_adds_nothing(rng, form, layout, implementation):
+    for operation, (function, *_) in OPERATIONS.items():
+        arrays = operands(rng, operation, layout, form)
+        arrays["relations"][:] = -1
+        result = function(arrays["x"], arrays["relations"], arrays["table"], implementation)
+        assert not np.any(to_numpy(result))
+
+
+@pytest.mark.parametrize("implementation", ["transpose_reshape", "bucketed"])
+def test_a_label_given_twice_counts_twice(rng, implementation):
+    arrays = operands(rng, "scores", "per_head", "batch", lowest=0)
+    x, labels, table = arrays["x"], arrays["relations"], arrays["table"]
+    once = to_numpy(relation_scores(x, labels, table, implementation))
+    twice = relation_scores(x, np.stack([labels, labels], -1), table, implementation)
+    assert_close(twice, 2 * once)
+
+
+@pytest.mark.parametrize("implementation", ["transpose_reshape", "bucketed"])
+@pytest.mark.parametrize("queries,keys,k", [(1, 1, 0), (1, 7, 3), (7, 1, 16), (19, 23, 2)])
+def test_position_labels_of_any_length(rng, queries, keys, k, implementation):
+    relations = reference.position_labels(queries, keys, k)
+    table = rng.normal(size=(2 * k + 1, H)).astype("float32")
+    query = rng.normal(size=(B, queries, N, H)).astype("float32")
+    weights = rng.normal(size=(B, N, queries, keys)).astype("float32")
+    scores = relation_scores(query, relations, table, implementation)
+    assert_close(scores, reference.relation_scores(query, relations, table))
+    values = relation_values(weights, relations, table, implementation)
+    assert_close(values, reference.relation_values(weights, relations, table))
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_half_precision_keeps_its_dtype(rng, implementation):
+    for operation, (function, *_) in OPERATIONS.items():
+        arrays = operands(rng, operation, "shared", "pair")
+        x, table = (keras.ops.cast(arrays[name], "bfloat16") for name in ("x", "table"))
+        result = function(x, arrays["relations"], table, implementation)
+        assert keras.backend.standardize_dtype(result.dtype) == "bfloat16"
+
+
+def test_unknown_implementation_is_refused(rng):
+    for operation, (function, *_) in OPERATIONS.items():
+        arrays = operands(rng, operation, "shared", "pair")
+        with pytest.raises(ValueError, match="implementation.*'fastest'"):
+            function(arrays["x"], arrays["relations"], arrays["table"], "fastest")
+
+
+@pytest.mark.parametrize("relations", ["pair", "several"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_oracle_s_own_backward_pass(rng, layout, relations):
+    """Checks reference.py itself, by complex-step derivatives of its forward pass."""
+    arrays = {
+        "query": rng.normal(size=(B, T, N, H)),
+        "key": rng.normal(size=(B, S, N, H)),
+        "value": rng.normal(size=(B, S, N, 2)),
+        "key_table": rng.normal(size=(*LAYOUTS[layout], R, H)),
+        "value_table": rng.normal(size=(*LAYOUTS[layout], R, 2)),
+    }
+    fixed = {
+        "relations": rng.integers(-1, R, FORMS[relations]),
+        "mask": rng.random((B, T, S)) < 0.6,
+    }
+    fixed["mask"][..., 0] = True
+    upstream = rng.normal(size=(B, T, N, 2))
+    gradients = reference.attention_gradients(upstream, **arrays, **fixed)
+    for name, x in arrays.items():
+
+        def forward(moved, name=name):
+            return reference.attention(**{**arrays, name: moved}, **fixed)[0]
+
+        for index, derivative in complex_step(forward, x, upstream, 7, rng):
+            assert abs(gradients[name][index] - derivative) < 1e-9
+
+
+@pytest.mark.parametrize(
+    ("shape", "table", "expected"),
+    [
+        ((5, 99), (33, 64), "transpose_reshape"),
+        ((5, 100), (33, 64), "bucketed"),
+        ((5, 33), (8, 33, 64), "transpose_reshape"),
+        ((5, 34), (8, 33, 64), "bucketed"),
+        # Lengths that are not known, and labels of each sentence: by the width of a pair's tensor.
+        ((None, None), (128, 64), "bucketed"),
+        ((None, None), (129, 64), "transpose_reshape"),
+        ((None, None), (129, 129, 64), "bucketed"),
+        ((2, 5, 7), (128, 64), "bucketed"),
+        ((2, 5, 7, 3), (129, 64), "transpose_reshape"),
+    ],
+)
+def test_auto_chooses_by_shape(shape, table, expected):
+    relations = keras.KerasTensor(shape, dtype="int32")
+    assert choose_implementation("auto", relations, keras.KerasTensor(table)) == expected
+    for name in ("transpose_reshape", "bucketed"):
+        assert choose_implementation(name, relations, keras.KerasTensor(table)) == name

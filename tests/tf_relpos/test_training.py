@@ -1,0 +1,142 @@
+"""Label smoothing and the learning-rate schedule of Vaswani et al. 2017."""
+
+import keras
+import numpy as np
+import pytest
+
+from tests.support.layer_checks import (
+    MODES,
+    assert_close,
+    compile_function,
+    gradient_function,
+    to_numpy,
+)
+from tf_relpos import WarmupInverseSqrt, smoothed_cross_entropy
+
+B, T, V = 2, 5, 11
+
+
+def loss_and_gradient(target_ids, logits, smoothing, upstream):
+    """Cross-entropy with the smoothed distribution, one id at a time, in float64."""
+    loss, gradient = np.zeros(target_ids.shape), np.zeros(logits.shape)
+    for b, t in np.ndindex(target_ids.shape):
+        target = target_ids[b, t]
+        if target == 0:
+            continue
+        log_p = logits[b, t] - np.log(np.sum(np.exp(logits[b, t])))
+        for v in range(logits.shape[-1]):
+            q = 1 - smoothing if v == target else smoothing / (logits.shape[-1] - 1)
+            loss[b, t] -= q * log_p[v]
+            gradient[b, t, v] = upstream[b, t] * (np.exp(log_p[v]) - q)
+    return loss, gradient
+
+
+def examples(rng):
+    target_ids = rng.integers(1, V, (B, T), dtype="int32")
+    target_ids[0, 3:] = 0
+    return {
+        "target_ids": target_ids,
+        "logits": (3 * rng.normal(size=(B, T, V))).astype("float32"),
+        "upstream": rng.normal(size=(B, T)).astype("float32"),
+    }
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
+@pytest.mark.parametrize("mode", MODES)
+def test_loss_and_gradient(rng, mode, smoothing):
+    arrays = examples(rng)
+
+    def call(tensors):
+        return smoothed_cross_entropy(tensors["target_ids"], tensors["logits"], smoothing)
+
+    run = compile_function(
+        gradient_function(call, ["logits"]), mode, arrays, {"upstream": (None, None)}
+    )
+    loss, gradients = run(arrays)
+    in_64 = [arrays[name].astype("float64") for name in ("logits", "upstream")]
+    expected = loss_and_gradient(arrays["target_ids"], in_64[0], smoothing, in_64[1])
+    assert_close(loss, expected[0])
+    assert_close(gradients["logits"], expected[1])
+    assert not np.any(loss[arrays["target_ids"] == 0])
+
+
+def test_uniform_prediction_costs_the_log_of_the_vocabulary():
+    loss = smoothed_cross_entropy(np.array([[3]], "int32"), np.zeros((1, 1, V), "float32"))
+    assert_close(loss, [[np.log(V)]], tolerance=1e-6)
+
+
+def test_default_smoothing_is_a_tenth(rng):
+    arrays = examples(rng)
+    one, other = (
+        smoothed_cross_entropy(arrays["target_ids"], arrays["logits"], *smoothing)
+        for smoothing in ((), (0.1,))
+    )
+    np.testing.assert_array_equal(to_numpy(one), to_numpy(other))
+
+
+def test_half_precision_logits_give_a_float32_loss(rng):
+    arrays = examples(rng)
+    logits = keras.ops.cast(arrays["logits"], "bfloat16")
+    loss = smoothed_cross_entropy(arrays["target_ids"], logits)
+    assert keras.backend.standardize_dtype(loss.dtype) == "float32"
+    exact = keras.ops.cast(logits, "float32")
+    assert_close(loss, smoothed_cross_entropy(arrays["target_ids"], exact), tolerance=1e-6)
+
+
+def test_large_logits_stay_finite():
+    logits = np.array([[[1e4, -1e4, 0.0, 0.0, 5e3]]], "float32")
+    loss = to_numpy(smoothed_cross_entropy(np.array([[4]], "int32"), logits, 0.0))
+    assert_close(loss, [[5e3]], tolerance=1e-6)
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0])
+def test_smoothing_out_of_range_is_refused(smoothing):
+    with pytest.raises(ValueError, match=f"smoothing.*{smoothing}"):
+        smoothed_cross_entropy(np.ones((1, 1), "int32"), np.zeros((1, 1, V), "float32"), smoothing)
+
+
+def test_float_targets_are_refused():
+    with pytest.raises(ValueError, match="target_ids.*float32"):
+        smoothed_cross_entropy(np.ones((1, 1), "float32"), np.zeros((1, 1, V), "float32"))
+
+
+@pytest.mark.parametrize("step", [0, 1, 98, 99, 100, 12345])
+def test_schedule(step):
+    """Keras's step counts from 0, the formula's from 1."""
+    s = step + 1
+    expected = 1.5 * 512**-0.5 * min(s**-0.5, s * 100**-1.5)
+    rate = WarmupInverseSqrt(512, warmup_steps=100, scale=1.5)(step)
+    assert_close(rate, expected, tolerance=1e-6)
+
+
+def test_schedule_peaks_at_the_end_of_the_warm_up():
+    schedule = WarmupInverseSqrt(64, warmup_steps=7)
+    rates = [float(schedule(step)) for step in range(30)]
+    assert int(np.argmax(rates)) == 6
+    assert rates[0] > 0
+
+
+def test_optimizer_takes_the_rate_of_its_first_step_first():
+    variable = keras.Variable(np.zeros(1, "float32"))
+    schedule = WarmupInverseSqrt(16, warmup_steps=5)
+    optimizer = keras.optimizers.SGD(schedule)
+    expected = 0.0
+    for step in range(1, 9):
+        optimizer.apply([keras.ops.ones(1)], [variable])
+        expected -= 16**-0.5 * min(step**-0.5, step * 5**-1.5)
+        assert_close(variable.value, [expected])
+
+
+def test_schedule_returns_from_its_config():
+    schedule = WarmupInverseSqrt(512, warmup_steps=100, scale=2.0)
+    config = keras.saving.serialize_keras_object(schedule)
+    copy = keras.saving.deserialize_keras_object(config)
+    assert copy.get_config() == schedule.get_config()
+    assert_close(copy(3), schedule(3), tolerance=1e-7)
+
+
+@pytest.mark.parametrize("bad", [{"model_dim": 0}, {"warmup_steps": 0}, {"scale": 0.0}])
+def test_schedule_refuses_what_cannot_work(bad):
+    ((name, value),) = bad.items()
+    with pytest.raises(ValueError, match=f"{name}.*{value}"):
+        WarmupInverseSqrt(**{"model_dim": 512, **bad})
