@@ -11,9 +11,9 @@ import math
 import keras
 from keras import ops
 
+from tf_relpos.config import NORMS
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
 
-NORMS = ("post", "pre")
 LAYER_NORM_EPSILON = 1e-6
 
 

@@ -1,15 +1,26 @@
-"""The hyper-parameters of a Transformer, and the published sets of them."""
+"""The hyper-parameters of a Transformer, the published sets of them, and checks of arguments.
+
+This module imports the standard library alone: a command line that checks its flags with it answers
+a mistyped one before Keras, which takes seconds, has been imported.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import numbers
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-
-from tf_relpos.blocks import NORMS
-from tf_relpos.relation_ops import IMPLEMENTATIONS
-from tf_relpos.relations import check_max_relative_position
+from typing import Any
 
 POSITIONS = ("relative", "sinusoidal", "both", "none")
+NORMS = ("post", "pre")
+IMPLEMENTATIONS = ("auto", "transpose_reshape", "bucketed")
+
+# What the searches do unless told otherwise: Vaswani et al. 2017, section 6.1. Alpha is the
+# exponent of the length penalty of Wu et al. 2016 (GNMT), Eq. 14.
+BEAM_SIZE = 4
+ALPHA = 0.6
 
 
 @dataclass(frozen=True)
@@ -61,38 +72,43 @@ class TransformerConfig:
 
     def __post_init__(self):
         for name in ("model_dim", "inner_dim", "num_heads", "encoder_layers", "decoder_layers"):
-            _require(self, name, "a whole number >= 1", _is_whole(getattr(self, name)))
-        check_max_relative_position(self.max_relative_position)
+            self._set(name, check_whole(name, getattr(self, name)))
+        self._set("max_relative_position", check_max_relative_position(self.max_relative_position))
         for name, choices in (
             ("position", POSITIONS),
             ("implementation", IMPLEMENTATIONS),
             ("norm", NORMS),
         ):
-            _require(self, name, f"one of {', '.join(choices)}", getattr(self, name) in choices)
+            self._set(name, check_choice(name, getattr(self, name), choices))
+        for name in ("relative_keys", "relative_values", "heads_share_relative_embedding"):
+            self._set(name, check_boolean(name, getattr(self, name)))
         for name in ("dropout", "attention_dropout", "inner_dropout"):
-            _require(self, name, "at least 0 and below 1", 0 <= getattr(self, name) < 1)
-        if self.model_dim % self.num_heads:
-            raise ValueError(
-                "`num_heads` must divide `model_dim`. "
-                f"Received: num_heads={self.num_heads}, model_dim={self.model_dim}"
-            )
-        special = (self.pad_id, self.unknown_id, self.start_id, self.end_id)
-        if len(set(special)) < 4 or min(special) < 0:
-            raise ValueError(
-                "`pad_id`, `unknown_id`, `start_id` and `end_id` must be four different ids >= 0. "
-                f"Received: {special}"
-            )
-        _require(
-            self,
-            "vocabulary_size",
-            f"a whole number above the special ids, > {max(special)}",
-            _is_whole(self.vocabulary_size) and self.vocabulary_size > max(special),
-        )
+            self._set(name, check_rate(name, getattr(self, name)))
+        check_heads(self.num_heads, self.model_dim)
+        self._check_ids()
         if self.uses_relative and not (self.relative_keys or self.relative_values):
             raise ValueError(
                 f"`position` {self.position!r} needs `relative_keys` or `relative_values`. "
                 "Received: both False"
             )
+
+    def _set(self, name, value):
+        """Replaces a field by its checked value: a Python number for NumPy's, so that JSON can be
+        made of it."""
+        object.__setattr__(self, name, value)
+
+    def _check_ids(self):
+        names = ("pad_id", "unknown_id", "start_id", "end_id")
+        for name in names:
+            self._set(name, check_whole(name, getattr(self, name), least=0))
+        special = tuple(getattr(self, name) for name in names)
+        if len(set(special)) < 4:
+            raise ValueError(
+                "`pad_id`, `unknown_id`, `start_id` and `end_id` must be four different ids. "
+                f"Received: {special}"
+            )
+        least = max(special) + 1  # the special ids are below it
+        self._set("vocabulary_size", check_whole("vocabulary_size", self.vocabulary_size, least))
 
     @property
     def uses_relative(self) -> bool:
@@ -103,14 +119,13 @@ class TransformerConfig:
         return self.position in ("sinusoidal", "both")
 
     @classmethod
-    def preset(cls, name: str, **overrides) -> TransformerConfig:
+    def preset(cls, name: str, **overrides: Any) -> TransformerConfig:
         """A published set of hyper-parameters by name, with fields of it replaced.
 
         Raises:
             ValueError: unknown name or field.
         """
-        if name not in PRESETS:
-            raise ValueError(f"`preset` must be one of {', '.join(PRESETS)}. Received: {name!r}")
+        check_choice("preset", name, tuple(PRESETS))
         known = {field.name for field in dataclasses.fields(cls)}
         for field in overrides:
             if field not in known:
@@ -118,13 +133,89 @@ class TransformerConfig:
         return cls(**{**PRESETS[name], **overrides})
 
 
-def _is_whole(value) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+def check_whole(name: str, value: Any, least: int = 1) -> int:
+    """Returns a whole number, NumPy's or a tensor's too, as an int.
+
+    Raises:
+        ValueError: it is none, a bool, or below `least`.
+    """
+    try:
+        whole = operator.index(value)
+    except TypeError:
+        whole = None
+    if whole is None or isinstance(value, bool) or whole < least:
+        raise ValueError(f"`{name}` must be a whole number >= {least}. Received: {name}={value!r}")
+    return whole
 
 
-def _require(config, name, rule, holds):
-    if not holds:
-        raise ValueError(f"`{name}` must be {rule}. Received: {name}={getattr(config, name)!r}")
+def check_number(name: str, value: Any, rule: str, holds: Callable[[float], bool]) -> float:
+    """Returns a number, NumPy's too, as a float.
+
+    Args:
+        name: of the argument.
+        value: what was given.
+        rule: what it must be, for the message.
+        holds: whether the number is; NaN must fail it.
+
+    Raises:
+        ValueError: it is no number, or the rule does not hold.
+    """
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not (is_number and holds(value)):
+        raise ValueError(f"`{name}` must be {rule}. Received: {name}={value!r}")
+    return float(value)
+
+
+def check_rate(name: str, value: Any) -> float:
+    """Returns a share that is dropped, or smoothed away: at least 0 and below 1.
+
+    Raises:
+        ValueError: it is no such number.
+    """
+    return check_number(name, value, "a number at least 0 and below 1", lambda x: 0 <= x < 1)
+
+
+def check_choice(name: str, value: Any, choices: Sequence[str]) -> str:
+    """Returns one of `choices`.
+
+    Raises:
+        ValueError: it is none of them.
+    """
+    if not (isinstance(value, str) and value in choices):
+        raise ValueError(
+            f"`{name}` must be one of {', '.join(choices)}. Received: {name}={value!r}"
+        )
+    return str(value)
+
+
+def check_boolean(name: str, value: Any) -> bool:
+    """Returns True or False; strings and numbers, which Python would take, are neither.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    # NumPy's own type is no subclass of bool, and NumPy is not imported here.
+    if type(value).__name__ not in ("bool", "bool_"):
+        raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}")
+    return bool(value)
+
+
+def check_max_relative_position(max_relative_position: Any) -> int:
+    """Returns k as an int.
+
+    Raises:
+        ValueError: k is not a whole number of at least 0.
+    """
+    return check_whole("max_relative_position", max_relative_position, least=0)
+
+
+def check_heads(num_heads: int, model_dim: int) -> None:
+    """Raises ValueError unless N divides D."""
+    if model_dim % num_heads:
+        raise ValueError(
+            "`num_heads` must divide `model_dim`. "
+            f"Received: num_heads={num_heads}, model_dim={model_dim}"
+        )
 
 
 _BIG = {"model_dim": 1024, "inner_dim": 4096, "num_heads": 16, "dropout": 0.3}

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from keras import ops
 
-IMPLEMENTATIONS = ("auto", "transpose_reshape", "bucketed")
+from tf_relpos.config import IMPLEMENTATIONS
 
 
 def relation_scores(query, relations, table, implementation: str = "auto"):

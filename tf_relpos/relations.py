@@ -2,29 +2,11 @@
 
 from __future__ import annotations
 
-import operator
-
 import keras
 import numpy as np
 from keras import ops
 
-
-def check_max_relative_position(max_relative_position) -> int:
-    """Returns k as an int.
-
-    Raises:
-        ValueError: k is not a whole number of at least 0.
-    """
-    try:
-        distance = operator.index(max_relative_position)
-    except TypeError:
-        distance = -1
-    if distance < 0 or isinstance(max_relative_position, bool):
-        raise ValueError(
-            "`max_relative_position` must be a whole number >= 0. "
-            f"Received: max_relative_position={max_relative_position!r}"
-        )
-    return distance
+from tf_relpos.config import check_max_relative_position
 
 
 def relative_position_ids(query_length, key_length, max_relative_position, query_offset=0):

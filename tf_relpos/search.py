@@ -19,10 +19,12 @@ import keras
 import numpy as np
 from keras import ops, tree
 
+from tf_relpos.config import ALPHA, BEAM_SIZE
+
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, as in tensor2tensor
 
 
-def beam_search(model, source_ids, beam_size=4, alpha=0.6, max_length=None):
+def beam_search(model, source_ids, beam_size=BEAM_SIZE, alpha=ALPHA, max_length=None):
     """The K best translations of each sentence that a beam of K finds.
 
     At each step the K most probable extensions survive. Those that end are set aside, the others

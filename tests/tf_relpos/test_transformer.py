@@ -1,7 +1,5 @@
 """The Transformer: published sizes, one model in training and decoding, order and padding."""
 
-import dataclasses
-
 import keras
 import numpy as np
 import pytest
@@ -15,7 +13,7 @@ from tests.support.layer_checks import (
 )
 from tests.support.layer_checks import to_numpy as numpy
 from tf_relpos import Transformer, TransformerConfig, beam_search, greedy_search
-from tf_relpos.config import POSITIONS, PRESETS
+from tf_relpos.config import POSITIONS
 
 B, K, S, T, V = 2, 3, 7, 11, 23
 SMALL = {
@@ -45,74 +43,6 @@ def make_ids(rng, *shape):
 
 def logits(model, source_ids, target_ids, **arguments):
     return numpy(model({"source_ids": source_ids, "target_ids": target_ids}, **arguments))
-
-
-@pytest.mark.parametrize(
-    "name, numbers",
-    {
-        # layers, D, inner, heads, position, k, tables shared by heads, dropout
-        "tiny": (4, 128, 256, 4, "relative", 16, True, 0.1),
-        "base": (6, 512, 1024, 8, "relative", 16, False, 0.1),
-        "big": (6, 1024, 4096, 16, "relative", 8, True, 0.3),
-        "vaswani_base": (6, 512, 2048, 8, "sinusoidal", 16, False, 0.1),
-        "vaswani_big": (6, 1024, 4096, 16, "sinusoidal", 16, False, 0.3),
-        "t2t_relative_base": (6, 512, 2048, 8, "relative", 20, True, 0.1),
-        "t2t_relative_big": (6, 1024, 4096, 16, "relative", 20, True, 0.3),
-    }.items(),
-)
-def test_presets_are_the_published_ones(name, numbers):
-    config = TransformerConfig.preset(name)
-    assert config.encoder_layers == config.decoder_layers == numbers[0]
-    assert (config.model_dim, config.inner_dim, config.num_heads) == numbers[1:4]
-    assert config.position == numbers[4]
-    if config.uses_relative:
-        tables = (config.max_relative_position, config.heads_share_relative_embedding)
-        assert tables == numbers[5:7]
-        assert config.relative_keys and config.relative_values
-    assert config.dropout == numbers[7]
-    assert config.vocabulary_size == 32_768
-    assert config.norm == ("pre" if name.startswith(("t2t", "tiny")) else "post")
-    changed = TransformerConfig.preset(name, dropout=0.25, position="both")
-    assert changed == dataclasses.replace(config, dropout=0.25, position="both")
-
-
-def test_every_preset_is_in_the_table():
-    assert len(PRESETS) == 7
-    with pytest.raises(ValueError, match="`preset` must be one of tiny, .*: 'huge'"):
-        TransformerConfig.preset("huge")
-    with pytest.raises(ValueError, match="no field 'heads'"):
-        TransformerConfig.preset("tiny", heads=3)
-
-
-@pytest.mark.parametrize(
-    "fields, message",
-    [
-        ({"num_heads": 7}, "`num_heads` must divide `model_dim`.*num_heads=7, model_dim=512"),
-        ({"num_heads": 0}, "num_heads=0"),
-        ({"model_dim": 64.0}, "model_dim=64.0"),
-        ({"inner_dim": -1}, "inner_dim=-1"),
-        ({"encoder_layers": 0}, "encoder_layers=0"),
-        ({"decoder_layers": True}, "decoder_layers=True"),
-        ({"max_relative_position": -1}, "max_relative_position.*-1"),
-        ({"position": "absolute"}, "position.*relative, sinusoidal, both, none.*absolute"),
-        ({"implementation": "fast"}, "implementation.*transpose_reshape.*fast"),
-        ({"norm": "mid"}, "norm.*post, pre.*mid"),
-        ({"dropout": 1.0}, "dropout=1.0"),
-        ({"attention_dropout": -0.1}, "attention_dropout=-0.1"),
-        ({"inner_dropout": 1.5}, "inner_dropout=1.5"),
-        ({"vocabulary_size": 3}, "vocabulary_size=3"),
-        ({"end_id": 2}, "four different ids.*\\(0, 1, 2, 2\\)"),
-        ({"relative_keys": False, "relative_values": False}, "`relative_keys` or"),
-    ],
-)
-def test_contradictory_fields_are_refused_by_name(fields, message):
-    with pytest.raises(ValueError, match=message):
-        TransformerConfig(**fields)
-
-
-def test_position_none_needs_no_relative_tables():
-    config = TransformerConfig(position="none", relative_keys=False, relative_values=False)
-    assert not config.uses_relative and not config.uses_sinusoidal
 
 
 @pytest.mark.parametrize("shared, shape", [(True, (5, 6)), (False, (3, 5, 6))])
