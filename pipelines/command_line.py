@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import inspect
+import logging
 import os
 import re
 import sys
@@ -12,7 +13,7 @@ from typing import Any, NoReturn, TextIO
 import simple_parsing
 from simple_parsing.wrappers import DataclassWrapper
 
-from pipelines.errors import InputError
+from pipelines.errors import InputError, first_line
 
 
 class _Section(DataclassWrapper):
@@ -46,7 +47,7 @@ class _HelpFormatter(simple_parsing.SimpleHelpFormatter):
 class Parser(simple_parsing.ArgumentParser):
     """Flags from dataclasses; dashes and underscores alike, no abbreviations.
 
-    A wrong flag is told in one line, with exit status 2.
+    A wrong flag is answered with one line and exit status 2.
     """
 
     def __init__(self, description: str, prog: str):
@@ -72,7 +73,7 @@ class Parser(simple_parsing.ArgumentParser):
         try:
             return self.parse_args(underscored(arguments))
         except ValueError as error:
-            raise InputError(str(error).splitlines()[0]) from error
+            raise InputError(first_line(error)) from error
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}\n")
@@ -147,11 +148,28 @@ class _Lasting:
             os.close(nowhere)
 
 
+class _StandardStreams(logging.Handler):
+    """What the library logs, as lines: warnings on standard error, all else on standard output."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        stream = sys.stderr if record.levelno >= logging.WARNING else sys.stdout
+        print(self.format(record), file=stream, flush=True)
+
+
+def show_log() -> None:
+    """Shows what the library logs; a command line does so, a program that imports it decides."""
+    log = logging.getLogger("pipelines")
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.handlers = [_StandardStreams()]
+
+
 def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
     """Runs a command line and exits with the status that it returns.
 
     A user's mistake is one line on standard error and exit status 2.
     """
+    show_log()
     try:
         status = main(sys.argv[1:])
     except InputError as error:

@@ -12,8 +12,7 @@ from pipelines.corpora.demo.corpus import DemoCorpus
 from pipelines.corpora.text_files import TextFileCorpus
 from pipelines.corpora.tfds import TfdsCorpus
 from pipelines.errors import InputError
-from tf_relpos import TransformerConfig
-from tf_relpos.config import PRESETS
+from tf_relpos.config import PRESETS, TransformerConfig
 
 
 @dataclass(frozen=True)
@@ -44,10 +43,10 @@ class CorpusConfig:
     """the most length buckets; more waste less on padding and compile longer"""
 
     def corpus(self) -> Corpus:
-        """The corpus that the fields describe.
+        """The corpus that the fields describe; nothing of it is read, downloaded or imported yet.
 
         Raises:
-            InputError: files that cannot be read, an unknown data set, or a contradiction.
+            InputError: files that do not exist, an unknown data set, or a contradiction.
         """
         if self.train_source or self.train_target:
             return TextFileCorpus(
@@ -63,14 +62,14 @@ class CorpusConfig:
         for name in ("valid_source", "valid_target", "test_source", "test_target"):
             if getattr(self, name):
                 raise InputError(f"{name} needs train_source and train_target")
-        if self.dataset == "demo":
-            if (self.source_language, self.target_language) != ("en", "de"):
-                raise InputError(
-                    "the demo corpus goes from en to de, got "
-                    f"{self.source_language} to {self.target_language}"
-                )
-            return DemoCorpus(train_pairs=DEMO_PAIRS)
-        return TfdsCorpus(self.dataset, self.source_language, self.target_language)
+        if not self.is_demo:
+            return TfdsCorpus(self.dataset, self.source_language, self.target_language)
+        if (self.source_language, self.target_language) != ("en", "de"):
+            raise InputError(
+                "the demo corpus goes from en to de, got "
+                f"{self.source_language} to {self.target_language}"
+            )
+        return DemoCorpus(train_pairs=DEMO_PAIRS)
 
     @property
     def is_demo(self) -> bool:
@@ -126,7 +125,7 @@ class TrainingConfig:
     log_every: int = 50
     """updates between lines of progress"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("steps", "tokens_per_replica", "warmup_steps", "log_every"):
             self._check(name, "at least 1", getattr(self, name) >= 1)
         for name in ("tokens_per_step", "seed", "virtual_cpus", "valid_every", "checkpoint_every"):
@@ -141,7 +140,7 @@ class TrainingConfig:
         for name in ("beta_1", "beta_2", "label_smoothing"):
             self._check(name, "at least 0 and below 1", 0 <= getattr(self, name) < 1)
 
-    def _check(self, name, rule, holds):
+    def _check(self, name: str, rule: str, holds: bool) -> None:
         if not holds:
             raise InputError(f"{name} must be {rule}, got {getattr(self, name)}")
 
@@ -179,7 +178,8 @@ class RunConfig:
 
 
 # What may change when a run is resumed: what helps after a loss that is not finite; else when it
-# ends and what it writes, not what it computes. Of the precision, see `RunDirectory.use_devices`.
+# ends and what it writes, not what it computes. The precision that a flag leads to is compared by
+# `pipelines.run.provenance`, which knows the machine's choice as well.
 REMEDIES = ("clip_norm", "skip_non_finite", "learning_rate_scale")
 MAY_CHANGE = {
     *REMEDIES,

@@ -7,13 +7,15 @@ from typing import Literal
 from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
+from pipelines.importing import load_tensorflow
+from tf_relpos.config import ALPHA, BEAM_SIZE
 
 DESCRIPTION = """Translate a text with a trained model and score it with sacreBLEU. The score is
 printed with its signature and appended to scores.json in the run directory."""
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluateFlags:
     """What to score."""
 
     run_dir: str
@@ -24,40 +26,35 @@ class Evaluation:
     """its reference translation, line by line"""
     checkpoint: Literal["last", "best", "average"] = "last"
     """which weights"""
-    beam_size: int = 4
+    beam_size: int = BEAM_SIZE
     """hypotheses kept; 1 is greedy search"""
-    alpha: float = 0.6
+    alpha: float = ALPHA
     """length penalty"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.beam_size < 1:
             raise InputError(f"beam_size must be at least 1, got {self.beam_size}")
 
 
 def main(arguments: Sequence[str]) -> None:
-    flags = parse_flags(Evaluation, DESCRIPTION, "python -m pipelines.evaluate", arguments)
+    flags = parse_flags(EvaluateFlags, DESCRIPTION, "python -m pipelines.evaluate", arguments)
     sources, references = list(read_lines(flags.source)), list(read_lines(flags.reference))
     if len(sources) != len(references):
         raise InputError(
             f"{flags.source} has {len(sources)} lines, but {flags.reference} has {len(references)}"
         )
 
-    # A wrong flag should not wait for what takes seconds to import.
-    from pipelines.importing import load_tensorflow
-
     load_tensorflow()
     from pipelines.run.directory import RunDirectory
-    from pipelines.run.scoring import bleu
-    from pipelines.training.finish import score_record
-    from pipelines.training.loop import load_translator
+    from pipelines.run.scoring import bleu, score_record
+    from pipelines.translators.keras_model import load_translator
 
     run_directory = RunDirectory(flags.run_dir)
-    translator, step = load_translator(
-        run_directory, flags.checkpoint, beam_size=flags.beam_size, alpha=flags.alpha
-    )
+    search = {"beam_size": flags.beam_size, "alpha": flags.alpha}
+    translator, step = load_translator(run_directory, flags.checkpoint, **search)
     score = bleu(translator.translate(sources), references)
-    record = score_record(run_directory, flags.source, score, flags.checkpoint, step, translator)
-    run_directory.add_score(record)
+    where = {"split": flags.source, "checkpoint": flags.checkpoint, "step": step}
+    run_directory.add_score(score_record(run_directory.config(), score, **where, **search))
     print(f"BLEU {score.score:.2f}  ({score.signature}|checkpoint:{flags.checkpoint}|step:{step})")
 
 

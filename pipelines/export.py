@@ -76,7 +76,7 @@ def main(arguments: Sequence[str]) -> None:
 
     load_tensorflow()
     from pipelines.run.directory import RunDirectory
-    from pipelines.training.loop import load_translator
+    from pipelines.translators.keras_model import load_translator
 
     run_directory = RunDirectory(flags.run_dir)
     translator, step = load_translator(

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from pipelines.command_line import Parser, run
 from pipelines.config import CorpusConfig, default_config
+from pipelines.importing import load_tensorflow
 
 DESCRIPTION = """Learn a shared subword vocabulary from parallel text and tokenize it into arrays on
 disk, sorted into length buckets. `train_wmt --prepared DIR` trains on the result, as often as you
@@ -12,7 +13,7 @@ like."""
 
 
 @dataclass(frozen=True)
-class Preparation:
+class PrepareFlags:
     """What to make."""
 
     output: str
@@ -25,25 +26,25 @@ class Preparation:
 
 def main(arguments: Sequence[str]) -> None:
     parser = Parser(DESCRIPTION, prog="python -m pipelines.prepare")
-    parser.add_section(Preparation, "preparation")
+    parser.add_section(PrepareFlags, "prepare")
     parser.add_section(CorpusConfig, "corpus")
     flags = parser.parse(arguments)
     corpus = flags.corpus.corpus()
     default = default_config("tiny", demo=flags.corpus.is_demo)
-    size = flags.preparation.vocabulary_size or default.model.vocabulary_size
 
+    load_tensorflow()
     from pipelines.data.buckets import batch_sizes, bucket_report
     from pipelines.data.preparation import prepare
 
     prepared = prepare(
         corpus,
-        flags.preparation.output,
-        vocabulary_size=size,
+        flags.prepare.output,
+        vocabulary_size=flags.prepare.vocabulary_size or default.model.vocabulary_size,
         max_length=flags.corpus.max_length,
         num_shapes=flags.corpus.num_shapes,
     )
     buckets = prepared.train.buckets
-    sizes = batch_sizes(buckets, flags.preparation.tokens_per_replica, 1)
+    sizes = batch_sizes(buckets, flags.prepare.tokens_per_replica, 1)
     print(bucket_report(buckets, sizes, prepared.train.metadata["dropped"]))
 
 

@@ -1,5 +1,6 @@
 """What all tests share: a generator seeded by the test's own name, and backend selection."""
 
+import logging
 import os
 import zlib
 
@@ -45,6 +46,15 @@ def _fresh_seed(request):
     import keras
 
     keras.utils.set_random_seed(zlib.crc32(request.node.nodeid.encode()) % 2**31)
+
+
+@pytest.fixture(autouse=True)
+def _log_as_it_was():
+    """Command lines direct the library's log to the standard streams."""
+    log = logging.getLogger("pipelines")
+    before = log.handlers, log.level, log.propagate
+    yield
+    log.handlers, log.level, log.propagate = before
 
 
 @pytest.fixture(scope="session")

@@ -1,16 +1,23 @@
 """The WMT translation data sets of TensorFlow Datasets."""
 
+import functools
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from pipelines.errors import InputError
+
+if TYPE_CHECKING:
+    import tensorflow_datasets as tfds
 
 NAMES = ("wmt14_translate/de-en", "wmt14_translate/fr-en", "wmt_t2t_translate/de-en")
 _SPLITS = {"train": "train", "valid": "validation", "test": "test"}
 
 
 class TfdsCorpus:
-    """A WMT data set, in either direction; downloaded and prepared first if it is not there yet.
+    """A WMT data set, in either direction.
+
+    It is downloaded and prepared, if it is not there yet, when the first pairs are asked for.
 
     In all three, TFDS's "validation" is newstest2013 and its "test" is newstest2014: see `_subsets`
     of TFDS's `WmtT2tTranslate` and `Wmt14Translate` (the latter lists newsdev2014 as well, which
@@ -23,7 +30,8 @@ class TfdsCorpus:
         data_dir: where prepared data sets lie; TFDS's default, `~/tensorflow_datasets`, if None.
 
     Raises:
-        InputError: if name or languages are none of these, or if the data cannot be prepared.
+        InputError: if name or languages are none of these. While iterating: if the data cannot be
+            downloaded and prepared.
     """
 
     splits = tuple(_SPLITS)
@@ -47,13 +55,17 @@ class TfdsCorpus:
         self.name = name
         self.source_language = source_language
         self.target_language = target_language
-        self._builder = _prepared_builder(name, data_dir)
+        self._data_dir = data_dir
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
         """Stream the pairs of "train", "valid" or "test" in the order in which they are stored."""
         if split not in _SPLITS:
             raise InputError(f"split must be one of {', '.join(self.splits)}, got {split!r}")
         return self._pairs(_SPLITS[split])
+
+    @functools.cached_property
+    def _builder(self) -> "tfds.core.DatasetBuilder":
+        return _prepared_builder(self.name, self._data_dir)
 
     def _pairs(self, tfds_split: str) -> Iterator[tuple[str, str]]:
         examples = self._builder.as_dataset(split=tfds_split, shuffle_files=False)
@@ -64,7 +76,9 @@ class TfdsCorpus:
                 yield source.decode("utf-8"), target.decode("utf-8")
 
 
-def _prepared_builder(name: str, data_dir: str | os.PathLike[str] | None):
+def _prepared_builder(
+    name: str, data_dir: str | os.PathLike[str] | None
+) -> "tfds.core.DatasetBuilder":
     # Importing this package takes seconds, and only this class needs it.
     import tensorflow_datasets as tfds
 

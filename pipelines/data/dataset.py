@@ -19,10 +19,13 @@ from pathlib import Path
 import numpy as np
 
 from pipelines.data.buckets import Bucket
-from pipelines.errors import InputError
+from pipelines.errors import InputError, first_line
 from pipelines.files.checksums import verify
+from tf_relpos.config import TransformerConfig
 
-PAD_ID, UNKNOWN_ID, START_ID, END_ID = 0, 1, 2, 3
+# What the arrays, SentencePiece and the model agree on.
+PAD_ID, UNKNOWN_ID = TransformerConfig.pad_id, TransformerConfig.unknown_id
+START_ID, END_ID = TransformerConfig.start_id, TransformerConfig.end_id
 
 FORMAT = 1
 METADATA_FILE = "metadata.json"
@@ -66,9 +69,8 @@ class TokenizedCorpus:
             _check_sizes(metadata, arrays)
             return cls(directory, metadata, arrays)
         except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise InputError(
-                f"no tokenized corpus can be read from {directory}: {reason}"
+                f"no tokenized corpus can be read from {directory}: {first_line(error)}"
             ) from error
 
     def __len__(self) -> int:

@@ -8,20 +8,23 @@
   lock                          held by the process that writes
 """
 
-import sys
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from pipelines.corpora.corpus import Corpus
 from pipelines.data.dataset import TokenizedCorpus
 from pipelines.data.dataset_writer import TokenizedCorpusWriter
 from pipelines.data.tokenization import tokenize
 from pipelines.data.tokenizer import Tokenizer, train_tokenizer
 from pipelines.errors import InputError
 from pipelines.files.atomic import exclusive, new_file
-from pipelines.files.checksums import sha256
+from pipelines.files.checksums import CHECKSUMS, sha256
+
+_LOG = logging.getLogger(__name__)
 
 MAX_LENGTH = 256
 NUM_SHAPES = 8
@@ -50,6 +53,11 @@ class Prepared:
         return self.directory / "tokenizer.model"
 
     @property
+    def checksums_path(self) -> Path:
+        """The checksums of the arrays, which tell one tokenized corpus from another."""
+        return self.train.directory / CHECKSUMS
+
+    @property
     def settings(self) -> dict[str, Any]:
         """What it was made from: corpus, languages, sizes."""
         return self.train.metadata["settings"]
@@ -71,7 +79,7 @@ class Prepared:
 
 
 def prepare(
-    corpus: Any,
+    corpus: Corpus,
     directory: str | Path,
     *,
     vocabulary_size: int,
@@ -84,8 +92,7 @@ def prepare(
     Memory does not grow with the corpus. Interrupted work starts again from the beginning.
 
     Args:
-        corpus: text pairs: `name`, `source_language`, `target_language`, `splits` and
-            `pairs(split)`, as in `pipelines.corpora`.
+        corpus: the text.
         directory: where to write; other files in it are left alone.
         vocabulary_size: V.
         max_length: pairs with more ids on a side are dropped, the end id included.
@@ -143,7 +150,7 @@ def open_prepared(directory: str | Path) -> Prepared:
 
 
 def _make(
-    corpus: Any, directory: Path, settings: dict[str, Any], tokenizer: str | Path | None
+    corpus: Corpus, directory: Path, settings: dict[str, Any], tokenizer: str | Path | None
 ) -> None:
     """Writes everything, `train` last."""
     vocabulary_size = settings["vocabulary_size"]
@@ -153,8 +160,7 @@ def _make(
         _write_text(directory, split, corpus.pairs(split))
     tokenizer_path = directory / "tokenizer.model"
     if tokenizer is None:
-        message = f"learning {vocabulary_size:,} subwords from {corpus.name}"
-        print(message, file=sys.stderr, flush=True)
+        _LOG.info(f"learning {vocabulary_size:,} subwords from {corpus.name}")
         sentences = chain.from_iterable(corpus.pairs("train"))
         train_tokenizer(sentences, vocabulary_size, tokenizer_path)
     else:

@@ -1,6 +1,6 @@
 """Pairs of lines become ids on disk: the tokenizer applied to a corpus, batch by batch."""
 
-import sys
+import logging
 import time
 from collections.abc import Iterable, Iterator
 
@@ -9,6 +9,8 @@ import tensorflow as tf
 
 from pipelines.data.dataset_writer import TokenizedCorpusWriter
 from pipelines.data.tokenizer import KeptErrors, Tokenizer
+
+_LOG = logging.getLogger(__name__)
 
 _PAIRS_PER_CALL = 1024
 _BYTES_PER_CALL = 1 << 22
@@ -20,7 +22,7 @@ def tokenize(
 ) -> None:
     """Writes the ids of all pairs; batches of lines are tokenized in parallel.
 
-    Progress is told on standard error.
+    Progress is logged.
     """
     batches = KeptErrors(_in_batches(pairs))
 
@@ -39,9 +41,9 @@ def tokenize(
         now = time.monotonic()
         if now - reported > _SECONDS_BETWEEN_REPORTS:
             reported = now
-            _say(f"tokenized {done:,} pairs, {done / (now - started):,.0f} pairs/s")
+            _LOG.info(f"tokenized {done:,} pairs, {done / (now - started):,.0f} pairs/s")
     batches.reraise()
-    _say(f"tokenized {done:,} pairs in {time.monotonic() - started:,.0f} s")
+    _LOG.info(f"tokenized {done:,} pairs in {time.monotonic() - started:,.0f} s")
 
 
 def _in_batches(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -59,7 +61,3 @@ def _in_batches(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[np.ndarray, 
             sources, targets, size = [], [], 0
     if sources:
         yield np.array(sources, dtype=object), np.array(targets, dtype=object)
-
-
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)

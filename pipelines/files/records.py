@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import InputError
+from pipelines.errors import InputError, first_line
 from pipelines.files.atomic import new_file, write_text
 
 
@@ -58,11 +58,6 @@ def rewind(path: Path, step: int) -> None:
         kept = [line + b"\n" for n, line in enumerate(lines, 1) if _step(path, n, line) <= step]
         with new_file(path) as file:
             file.write_bytes(b"".join(kept))
-
-
-def first_line(error: Exception) -> str:
-    """What an exception says, in one line."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def _step(path: Path, number: int, line: bytes) -> int:

@@ -8,21 +8,25 @@
 Nothing in it can make a reader execute code.
 """
 
+from __future__ import annotations
+
 import io
 import json
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
-from pipelines.errors import InputError
+from pipelines.errors import InputError, first_line
 from pipelines.files.atomic import new_directory
 from pipelines.files.checksums import Damaged, verify, write_checksums
-from pipelines.files.records import first_line
-from tf_relpos import Transformer
+
+if TYPE_CHECKING:
+    import keras
+
+    from tf_relpos import Transformer
 
 WEIGHTS, OPTIMIZER, STATE = "model.weights.h5", "optimizer.npz", "state.json"
 

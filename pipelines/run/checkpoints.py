@@ -9,21 +9,30 @@ A checkpoint's state is the truth about the run: what `best.json` says beyond th
 resumed from is taken back.
 """
 
+from __future__ import annotations
+
 import itertools
+import logging
 import re
-import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
-
-import keras
+from typing import TYPE_CHECKING, Any
 
 from pipelines.errors import InputError
 from pipelines.files.atomic import remove_directory
 from pipelines.files.checksums import Damaged
 from pipelines.files.records import read_json, write_json
 from pipelines.run import checkpoint_files
-from tf_relpos import Transformer
+from pipelines.run.provenance import Provenance
+
+if TYPE_CHECKING:
+    import keras
+
+    from tf_relpos import Transformer
+
+_LOG = logging.getLogger(__name__)
+
+_INTERRUPTED = "stopgap"  # what state.json calls it
 
 
 @dataclass
@@ -42,19 +51,16 @@ class RunState:
 
 
 class Checkpoints:
-    """The checkpoints in a directory. Making the object touches nothing on disk.
+    """The checkpoints in a directory, to read. Making the object touches nothing on disk.
 
     Attributes:
         path: the directory.
-        trained_with: anything that JSON can hold, told by the checkpoints that are written: the
-            configuration, and checksums of the data, so that no edited file goes unnoticed.
     """
 
     def __init__(self, path: Path):
         self.path = path
         self.best_path = path / "best.json"
         self.average_path = path / "average"
-        self.trained_with: dict[str, Any] = {}
 
     def steps(self) -> list[int]:
         """Steps with a complete checkpoint, in order."""
@@ -74,10 +80,84 @@ class Checkpoints:
             raise InputError(f"{self.best_path} cannot be read: it must have a step and a score")
         return best
 
-    def were_trained_with(self) -> dict[str, Any]:
-        """What the newest checkpoint that can be read was trained with; empty without one."""
+    def provenance(self) -> dict[str, Any]:
+        """The `Provenance` of the newest checkpoint that can be read; empty without one."""
         state = next(filter(None, map(self._state, reversed(self.steps()))), {})
         return state.get("trained_with", {})
+
+    def load(self, model: Transformer, checkpoint: str = "last") -> int:
+        """Loads weights alone.
+
+        Args:
+            model: built.
+            checkpoint: "last", "best" or "average".
+
+        Returns:
+            The step that the weights are from.
+
+        Raises:
+            InputError: there is no such checkpoint, or it is damaged.
+        """
+        if checkpoint not in ("last", "best", "average"):
+            raise InputError(f"checkpoint must be last, best or average, got {checkpoint}")
+        path = self._checkpoint_path(checkpoint)
+        while True:
+            try:
+                state = checkpoint_files.read_state(path)
+                checkpoint_files.load_weights(path, model)
+                break
+            except InputError:
+                tried, path = path, self._checkpoint_path(checkpoint)
+                if path == tried:
+                    raise
+                # A run in progress has removed it, because there is a newer one.
+        return state["step"]
+
+    def _step_path(self, step: int) -> Path:
+        return self.path / f"step-{step:08d}"
+
+    def _checkpoint_path(self, checkpoint: str) -> Path:
+        """Where "last", "best" or "average" lies at the moment."""
+        if not self.steps():
+            raise InputError(f"run directory {self.path.parent} has no checkpoints yet")
+        if checkpoint == "last":
+            return self._step_path(self.steps()[-1])
+        if checkpoint == "average":
+            if not self.average_path.is_dir():
+                raise InputError(f"run directory {self.path.parent} has no averaged checkpoint")
+            return self.average_path
+        best = self.best()
+        if best is None:
+            raise InputError(
+                f"run directory {self.path.parent} has no best checkpoint: no validation"
+            )
+        path = self._step_path(best["step"])
+        if not path.exists():
+            raise InputError(
+                f"run directory {self.path.parent} has lost its best checkpoint, {path}"
+            )
+        return path
+
+    def _state(self, step: int) -> dict[str, Any]:
+        """The state of a checkpoint; empty if it is damaged."""
+        try:
+            return checkpoint_files.read_state(self._step_path(step))
+        except Damaged:
+            return {}
+
+
+class CheckpointWriter(Checkpoints):
+    """The checkpoints of a run that trains.
+
+    Args:
+        path: the directory.
+        provenance: what the run is trained with; each checkpoint says so, and no edited
+            configuration and no exchanged file goes unnoticed.
+    """
+
+    def __init__(self, path: Path, provenance: Provenance):
+        super().__init__(path)
+        self._trained_with = provenance.to_dict()
 
     def save(
         self,
@@ -86,13 +166,13 @@ class Checkpoints:
         state: RunState,
         *,
         keep: int,
-        stopgap: bool = False,
+        interrupted: bool = False,
     ) -> None:
         """Writes the checkpoint of a step and removes those no longer kept.
 
-        Kept are the last `keep`, the best, and the newest. A stopgap is what an interrupted run
-        leaves besides the checkpoints that it would have written anyway: it does not count among
-        the last, or interruptions would change what is averaged in the end.
+        Kept are the last `keep`, the best, and the newest. What an interrupted run saves besides
+        the checkpoints that it would have written anyway does not count among the last, or
+        interruptions would change what is averaged in the end.
 
         Raises:
             InputError: it cannot be written; all is as it was.
@@ -102,7 +182,7 @@ class Checkpoints:
                 self._step_path(state.step),
                 model,
                 optimizer,
-                {**asdict(state), "stopgap": stopgap, "trained_with": self.trained_with},
+                {**asdict(state), _INTERRUPTED: interrupted, "trained_with": self._trained_with},
             )
         self._set_best(state.best)
         kept = {*self._regular_steps()[-keep:], self.steps()[-1]}
@@ -139,38 +219,10 @@ class Checkpoints:
             return RunState()
         for path, error in damage.items():
             aside = _unused(path.with_name(f"{path.name}.damaged"))
-            print(f"{error}: set aside as {aside.name}", file=sys.stderr, flush=True)
+            _LOG.warning("%s: set aside as %s", error, aside.name)
             path.rename(aside)
         self._set_best(state["best"])
         return RunState(state["step"], state["best"], state["interval"])
-
-    def load(self, model: Transformer, checkpoint: str = "last") -> int:
-        """Loads weights alone.
-
-        Args:
-            model: built.
-            checkpoint: "last", "best" or "average".
-
-        Returns:
-            The step that the weights are from.
-
-        Raises:
-            InputError: there is no such checkpoint, or it is damaged.
-        """
-        if checkpoint not in ("last", "best", "average"):
-            raise InputError(f"checkpoint must be last, best or average, got {checkpoint}")
-        path = self._checkpoint_path(checkpoint)
-        while True:
-            try:
-                state = checkpoint_files.read_state(path)
-                checkpoint_files.load_weights(path, model)
-                break
-            except InputError:
-                tried, path = path, self._checkpoint_path(checkpoint)
-                if path == tried:
-                    raise
-                # A run in progress has removed it, because there is a newer one.
-        return state["step"]
 
     def average(self, model: Transformer, count: int) -> list[int]:
         """Averages the weights of the last `count` checkpoints into `model` and `average/`.
@@ -186,45 +238,13 @@ class Checkpoints:
             checkpoint_files.load_average([self._step_path(step) for step in steps], model)
         except Damaged as error:
             raise InputError(f"{error}: remove its directory to average the others") from error
-        state = {"step": steps[-1], "steps": steps, "trained_with": self.trained_with}
+        state = {"step": steps[-1], "steps": steps, "trained_with": self._trained_with}
         checkpoint_files.write_checkpoint(self.average_path, model, None, state, replace=True)
         return steps
 
-    def _step_path(self, step: int) -> Path:
-        return self.path / f"step-{step:08d}"
-
-    def _checkpoint_path(self, checkpoint: str) -> Path:
-        """Where "last", "best" or "average" lies at the moment."""
-        if not self.steps():
-            raise InputError(f"run directory {self.path.parent} has no checkpoints yet")
-        if checkpoint == "last":
-            return self._step_path(self.steps()[-1])
-        if checkpoint == "average":
-            if not self.average_path.is_dir():
-                raise InputError(f"run directory {self.path.parent} has no averaged checkpoint")
-            return self.average_path
-        best = self.best()
-        if best is None:
-            raise InputError(
-                f"run directory {self.path.parent} has no best checkpoint: no validation"
-            )
-        path = self._step_path(best["step"])
-        if not path.exists():
-            raise InputError(
-                f"run directory {self.path.parent} has lost its best checkpoint, {path}"
-            )
-        return path
-
     def _regular_steps(self) -> list[int]:
-        """The steps without stopgaps."""
-        return [step for step in self.steps() if not self._state(step).get("stopgap")]
-
-    def _state(self, step: int) -> dict[str, Any]:
-        """The state of a checkpoint; empty if it is damaged."""
-        try:
-            return checkpoint_files.read_state(self._step_path(step))
-        except Damaged:
-            return {}
+        """The steps that an uninterrupted run would have saved."""
+        return [step for step in self.steps() if not self._state(step).get(_INTERRUPTED)]
 
     def _set_best(self, best: dict[str, Any] | None) -> None:
         """Makes `best.json` say what a checkpoint says."""
@@ -232,7 +252,7 @@ class Checkpoints:
             if self.best() == best:
                 return
         except InputError as error:
-            print(f"{error}: written again from a checkpoint", file=sys.stderr, flush=True)
+            _LOG.warning("%s: written again from a checkpoint", error)
         if best is None:
             self.best_path.unlink()
         else:

@@ -8,26 +8,35 @@
       scores.json         a list of test scores
       lock                held by the process that trains
 
-What `history.jsonl` says beyond the checkpoint that a run is resumed from is taken back.
+`RunDirectory` reads. What trains holds the lock and opens the directory as a `TrainingRun`, which
+writes; there is no other way to a checkpoint.
 """
 
+from __future__ import annotations
+
 import json
-import sys
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipelines.config import RunConfig
-from pipelines.errors import InputError
+from pipelines.errors import InputError, first_line
 from pipelines.files.atomic import exclusive, new_file, one_at_a_time, remove_leftovers
 from pipelines.files.checksums import sha256
-from pipelines.files.records import append_line, first_line, read_json, rewind, write_json
-from pipelines.run.checkpoints import Checkpoints
+from pipelines.files.records import append_line, read_json, rewind, write_json
+from pipelines.run.checkpoints import Checkpoints, CheckpointWriter
+from pipelines.run.provenance import Provenance
+
+if TYPE_CHECKING:
+    from tf_relpos import Transformer
+
+_LOG = logging.getLogger(__name__)
 
 
 class RunDirectory:
-    """Where a run keeps its state. Making the object touches nothing on disk."""
+    """What a run has left so far. Making the object touches nothing on disk."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path)
@@ -38,24 +47,6 @@ class RunDirectory:
         self.history_path = self.path / "history.jsonl"
         self.scores_path = self.path / "scores.json"
         self.lock_path = self.path / "lock"
-
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Makes the directory, and keeps other training runs out of it until the block ends.
-
-        Raises:
-            InputError: another process trains here, or it cannot be written.
-        """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot write to run_dir {self.path}: {error.strerror}") from error
-        with exclusive(self.lock_path):
-            remove_leftovers(self.path)
-            remove_leftovers(self.checkpoints.path)
-            yield
-
-    # What it trains
 
     def config(self) -> RunConfig:
         """The configuration of the run.
@@ -72,87 +63,21 @@ class RunDirectory:
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise InputError(f"{self.config_path} cannot be read: {first_line(error)}") from error
 
-    def start(self, config: RunConfig) -> None:
-        """Makes the directory, or checks that what is there was trained alike.
-
-        Raises:
-            InputError: the directory holds something else, is damaged, or cannot be written.
-        """
-        if self.config_path.exists():
-            written = self.config()
-            trained_with = self.checkpoints.were_trained_with().get("config")
-            known = RunConfig.from_dict(trained_with) if trained_with else written
-            difference = known.difference(config)
-            # Before the first checkpoint nothing is trained: the flags may change.
-            if difference and self.checkpoints.steps():
-                raise InputError(
-                    f"run_dir {self.path} was started with {difference}: "
-                    "choose another --run_dir or the same flags"
-                )
-            if known.difference(written):
-                print(
-                    f"{self.config_path} has been changed: written again as it was",
-                    file=sys.stderr,
-                    flush=True,
-                )
-        elif self.checkpoints.path.exists():
-            raise InputError(f"run_dir {self.path} has checkpoints, but no config.json")
-        self.scores()
-        write_json(self.config_path, config.to_dict())
-        self.checkpoints.trained_with["config"] = config.to_dict()
-
-    def use_data(self, tokenizer: Path, arrays: Path) -> None:
-        """Takes over a tokenizer, or checks that it and the data are those of the checkpoints.
+    def load_weights(self, model: Transformer, checkpoint: str = "last") -> int:
+        """Loads the weights of a checkpoint, once configuration and tokenizer are known to be its.
 
         Args:
-            tokenizer: the SentencePiece model.
-            arrays: a file that tells the tokenized corpus from others.
+            model: built from `config().model`.
+            checkpoint: "last", "best" or "average".
+
+        Returns:
+            The step that the weights are from.
 
         Raises:
-            InputError: the checkpoints were trained on other data.
+            InputError: `config.json` or `tokenizer.model` has been changed, or there is no such
+                checkpoint, or it is damaged.
         """
-        found = {"tokenizer": tokenizer, "arrays": arrays}
-        sums = {name: sha256(path) for name, path in found.items()}
-        trained_with = self.checkpoints.were_trained_with()
-        for name, path in found.items():
-            if trained_with.get(name, sums[name]) != sums[name]:
-                raise InputError(
-                    f"run_dir {self.path} was trained with other {name} than {path}: choose "
-                    "another --run_dir or the same corpus"
-                )
-        self.checkpoints.trained_with |= sums
-        with new_file(self.tokenizer_path) as file:
-            file.write_bytes(tokenizer.read_bytes())
-
-    def use_devices(self, replicas: int, precision: str) -> None:
-        """Checks that the devices compute as before: as many, for a batch of more is another batch,
-        and in the same precision, which is the machine's choice unless a flag says it.
-
-        Raises:
-            InputError: the checkpoints were trained otherwise.
-        """
-        trained_with = self.checkpoints.were_trained_with()
-        known = trained_with.get("replicas", replicas)
-        if known != replicas:
-            raise InputError(
-                f"run_dir {self.path} was trained on {known} replicas, not {replicas}: choose "
-                "another --run_dir or as many devices and workers"
-            )
-        known = trained_with.get("precision", precision)
-        if known != precision:
-            raise InputError(
-                f"run_dir {self.path} was trained in precision {known}, and here it would be "
-                f"{precision}: choose another --run_dir or --precision {known}"
-            )
-        self.checkpoints.trained_with |= {"replicas": replicas, "precision": precision}
-
-    def check(self) -> None:
-        """Checks that the configuration and the tokenizer are still those of the checkpoints.
-
-        Raises:
-            InputError: they are not, or the configuration cannot be read.
-        """
-        trained_with = self.checkpoints.were_trained_with()
+        trained_with = self.checkpoints.provenance()
         config = trained_with.get("config")
         difference = config and RunConfig.from_dict(config).difference(self.config())
         if difference:
@@ -163,8 +88,7 @@ class RunDirectory:
         tokenizer, path = trained_with.get("tokenizer"), self.tokenizer_path
         if tokenizer and not (path.exists() and sha256(path) == tokenizer):
             raise InputError(f"{path} is not what the checkpoints were trained with")
-
-    # Records
+        return self.checkpoints.load(model, checkpoint)
 
     def scores(self) -> list[dict[str, Any]]:
         """The records of `scores.json`.
@@ -187,6 +111,81 @@ class RunDirectory:
             scores = self.scores()
             if record not in scores:
                 write_json(self.scores_path, [*scores, record])
+
+    @contextmanager
+    def locked(self) -> Iterator[LockedRun]:
+        """Makes the directory, and keeps other training runs out of it until the block ends.
+
+        Raises:
+            InputError: another process trains here, the directory holds something else or is
+                damaged, or it cannot be written.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"cannot write to run_dir {self.path}: {error.strerror}") from error
+        with exclusive(self.lock_path):
+            remove_leftovers(self.path)
+            remove_leftovers(self.checkpoints.path)
+            self._check_readable()
+            yield LockedRun(self)
+
+    def _check_readable(self) -> None:
+        """Tells of damage before hours of training, not after them."""
+        if self.config_path.exists():
+            self.config()
+        elif self.checkpoints.path.exists():
+            raise InputError(f"run_dir {self.path} has checkpoints, but no config.json")
+        self.scores()
+
+
+class LockedRun:
+    """A run directory whose lock this process holds; `RunDirectory.locked` gives it."""
+
+    def __init__(self, directory: RunDirectory):
+        self.path = directory.path
+        self._directory = directory
+
+    def open(self, provenance: Provenance, tokenizer: Path) -> TrainingRun:
+        """The run, to start it or to go on with it.
+
+        Writes the configuration and the tokenizer.
+
+        Args:
+            provenance: what it is trained with.
+            tokenizer: the SentencePiece model, which the directory keeps a copy of.
+
+        Raises:
+            InputError: its checkpoints were trained with something else, or it cannot be written.
+        """
+        directory = self._directory
+        earlier = directory.checkpoints.provenance()
+        # Before the first checkpoint nothing is trained: the flags may change.
+        if directory.checkpoints.steps():
+            written = directory.config()
+            earlier = {"config": written.to_dict(), **earlier}
+            provenance.check_continues(earlier, self.path)
+            if RunConfig.from_dict(earlier["config"]).difference(written):
+                _LOG.warning("%s has been changed: written again as it was", directory.config_path)
+        write_json(directory.config_path, provenance.config.to_dict())
+        with new_file(directory.tokenizer_path) as file:
+            file.write_bytes(tokenizer.read_bytes())
+        return TrainingRun(self.path, provenance)
+
+
+class TrainingRun(RunDirectory):
+    """A run directory that is trained in; `LockedRun.open` gives it.
+
+    Attributes:
+        provenance: what the run is trained with.
+    """
+
+    checkpoints: CheckpointWriter
+
+    def __init__(self, path: str | Path, provenance: Provenance):
+        super().__init__(path)
+        self.provenance = provenance
+        self.checkpoints = CheckpointWriter(self.checkpoints.path, provenance)
 
     def add_history(self, record: dict[str, Any]) -> None:
         """Appends a line to `history.jsonl`.

@@ -1,11 +1,14 @@
-"""BLEU as the field reports it: sacreBLEU, with its signature."""
+"""BLEU as the field reports it: sacreBLEU, with its signature, and with all that repeats it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import sacrebleu
 
+from pipelines.config import RunConfig
 from pipelines.errors import InputError
+from pipelines.run.provenance import code_version
 
 
 @dataclass(frozen=True)
@@ -31,3 +34,37 @@ def bleu(translations: Sequence[str], references: Sequence[str]) -> Bleu:
     metric = sacrebleu.metrics.BLEU()
     score = metric.corpus_score(list(translations), [list(references)]).score
     return Bleu(score, str(metric.get_signature()))
+
+
+def score_record(
+    config: RunConfig,
+    score: Bleu,
+    *,
+    split: str,
+    checkpoint: str,
+    step: int,
+    beam_size: int,
+    alpha: float,
+) -> dict[str, Any]:
+    """A record of `scores.json`: a score with all that it takes to repeat it.
+
+    Args:
+        config: of the run.
+        score: of its translations.
+        split: "test", "valid", or the file that was translated.
+        checkpoint, step: which weights, and the update that they are from.
+        beam_size, alpha: of the search.
+    """
+    return {
+        "split": split,
+        "bleu": round(score.score, 4),
+        "signature": score.signature,
+        "checkpoint": checkpoint,
+        "step": step,
+        "beam_size": beam_size,
+        "alpha": alpha,
+        "seed": config.training.seed,
+        "preset": config.preset,
+        "position": config.model.position,
+        **code_version(),
+    }

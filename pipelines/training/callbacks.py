@@ -1,26 +1,80 @@
 """What happens between training steps: progress, checkpoints, validation, interruption."""
 
 import contextlib
+import logging
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import keras
 import tensorflow as tf
 
 from pipelines.config import REMEDIES
-from pipelines.errors import InputError
+from pipelines.errors import InputError, reason_of
 from pipelines.run.checkpoints import RunState
-from pipelines.run.directory import RunDirectory
+from pipelines.run.directory import TrainingRun
 from pipelines.training.workers import Workers
 
+_LOG = logging.getLogger(__name__)
 
-class Progress(keras.callbacks.Callback):
-    """Counts the updates; prints and records their loss, accuracy, speed and time left.
 
-    It comes first of those that look at `state.step`. Losses are averaged over a log interval,
-    whose sums are in the state, so that a resumed run goes on with them.
+class Counting(keras.callbacks.Callback):
+    """Counts the updates, and adds up their logs over the log interval that they are in.
+
+    The sums are in the state, so that a resumed run goes on with them.
+
+    Args:
+        state: where the run stands.
+        log_every: updates in an interval.
+    """
+
+    def __init__(self, state: RunState, *, log_every: int):
+        super().__init__()
+        self.state = state
+        self.log_every = log_every
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._started = time.monotonic()
+
+    def on_train_batch_end(self, batch, logs=None):
+        sums = self.state.interval
+        if self.state.step % self.log_every == 0:
+            sums.clear()
+        logs = {name: float(value) for name, value in logs.items()}
+        added = {"skipped": 1} if logs["non_finite"] else {"updates": 1, **logs}
+        for name, value in {**added, "seconds": time.monotonic() - self._started}.items():
+            sums[name] = sums.get(name, 0) + value
+        self.state.step += 1
+
+
+class AfterCounting(keras.callbacks.Callback):
+    """Does something with the state after each update, which `Counting` has counted before.
+
+    Args:
+        state: where the run stands.
+
+    Raises:
+        RuntimeError: while training: `Counting` is missing, or stands behind it in the list.
+    """
+
+    def __init__(self, state: RunState):
+        super().__init__()
+        self.state = state
+        self._last_step = state.step
+
+    def on_train_batch_end(self, batch, logs=None):
+        if self.state.step == self._last_step:
+            raise RuntimeError(f"Counting must come before {type(self).__name__}")
+        self._last_step = self.state.step
+        self.after_update()
+
+    def after_update(self) -> None:
+        raise NotImplementedError
+
+
+class Progress(AfterCounting):
+    """Reports loss, accuracy, speed and time left at the end of each log interval.
 
     Args:
         run: its `history.jsonl` and TensorBoard events are appended to.
@@ -32,43 +86,31 @@ class Progress(keras.callbacks.Callback):
 
     def __init__(
         self,
-        run: RunDirectory,
+        run: TrainingRun,
         state: RunState,
         *,
         last_step: int,
         log_every: int,
         learning_rate: Callable[[int], float],
     ):
-        super().__init__()
+        super().__init__(state)
         self.run = run
-        self.state = state
         self.last_step = last_step
         self.log_every = log_every
         self.learning_rate = learning_rate
         self.events = tf.summary.create_file_writer(str(run.events_path))
-        self._steps = 0
-        self._total_seconds = 0.0
+        self._updates, self._seconds = 0, 0.0
 
     def on_train_batch_begin(self, batch, logs=None):
         self._started = time.monotonic()
 
-    def on_train_batch_end(self, batch, logs=None):
-        logs = {name: float(value) for name, value in logs.items()}
-        self._add(**{"skipped": 1} if logs["non_finite"] else {"updates": 1, **logs})
-        seconds = time.monotonic() - self._started
-        self._add(seconds=seconds)
-        self._total_seconds += seconds
-        self._steps += 1
-        self.state.step += 1
+    def after_update(self) -> None:
+        self._updates += 1
+        self._seconds += time.monotonic() - self._started
         if self.state.step % self.log_every == 0 or self.state.step == self.last_step:
             self._report()
 
-    def _add(self, **values):
-        sums = self.state.interval
-        for name, value in values.items():
-            sums[name] = sums.get(name, 0) + value
-
-    def _report(self):
+    def _report(self) -> None:
         step, sums = self.state.step, self.state.interval
         record = {"step": step}
         line = f"step {step:,}/{self.last_step:,}"
@@ -81,13 +123,12 @@ class Progress(keras.callbacks.Callback):
         if "skipped" in sums:
             record["skipped"] = sums["skipped"]
             line += f"  {sums['skipped']:,} skipped: not finite"
-        left = self._total_seconds / self._steps * (self.last_step - step)
-        print(f"{line}  {duration(left)} left", flush=True)
+        left = self._seconds / self._updates * (self.last_step - step)
+        _LOG.info("%s  %s left", line, duration(left))
         self.run.add_history(record)
         write_events(self.events, step, record)
-        sums.clear()
 
-    def _averages(self):
+    def _averages(self) -> dict[str, float]:
         """Over the updates that were not skipped."""
         sums = self.state.interval
         tokens = sums["tokens"]
@@ -102,10 +143,8 @@ class Progress(keras.callbacks.Callback):
         }
 
 
-class Validation(keras.callbacks.Callback):
+class Validation:
     """Scores the model every so many updates and keeps the best checkpoint.
-
-    It comes before `Checkpoints`: a run that resumes from a step has been validated there.
 
     Args:
         validate: `validate() -> BLEU`, 0 to 100.
@@ -119,12 +158,11 @@ class Validation(keras.callbacks.Callback):
         self,
         validate: Callable[[], float],
         save: Callable[[], None],
-        run: RunDirectory,
+        run: TrainingRun,
         state: RunState,
         *,
         every: int,
     ):
-        super().__init__()
         self.validate = validate
         self.save = save
         self.run = run
@@ -132,16 +170,14 @@ class Validation(keras.callbacks.Callback):
         self.every = every
         self.events = tf.summary.create_file_writer(str(run.events_path))
 
-    def on_train_batch_end(self, batch, logs=None):
+    def run_if_due(self) -> None:
         step, best = self.state.step, self.state.best
         if step % self.every:
             return
         bleu = self.validate()
         is_best = best is None or bleu > best["bleu"]
-        print(
-            f"step {step:,}  validation BLEU {bleu:.2f}" + ("  (best)" if is_best else ""),
-            flush=True,
-        )
+        mark = "  (best)" if is_best else ""
+        _LOG.info("step %s  validation BLEU %.2f%s", f"{step:,}", bleu, mark)
         self.run.add_history({"step": step, "validation_bleu": bleu})
         write_events(self.events, step, {"validation_bleu": bleu})
         if is_best:
@@ -149,14 +185,17 @@ class Validation(keras.callbacks.Callback):
             self.save()
 
 
-class Checkpoints(keras.callbacks.Callback):
-    """Saves every so many updates, every so many minutes, and at the end of training.
+class ValidationAndCheckpoints(AfterCounting):
+    """Validates, then saves: every so many updates, every so many minutes, and in the end.
+
+    In this order, so that whoever resumes from a checkpoint finds the validation of its step.
 
     Args:
-        save: `save(stopgap=False)` writes a checkpoint of the state; a stopgap where training ends
-            before its last step.
+        save: `save(interrupted=False)` writes a checkpoint of the state; interrupted is one where
+            training ends before its last step.
         state: where the run stands.
-        last_step: when it is over.
+        validation: what validates, if anything.
+        last_step: when training is over.
         every: updates between checkpoints, 0 for none.
         minutes: between checkpoints, 0 for none.
     """
@@ -166,19 +205,22 @@ class Checkpoints(keras.callbacks.Callback):
         save: Callable[..., None],
         state: RunState,
         *,
+        validation: Validation | None = None,
         last_step: int,
         every: int,
         minutes: float,
     ):
-        super().__init__()
+        super().__init__(state)
         self.save = save
-        self.state = state
+        self.validation = validation
         self.last_step = last_step
         self.every = every
         self.seconds = 60 * minutes
         self.saved_step, self.saved_at = state.step, time.monotonic()
 
-    def on_train_batch_end(self, batch, logs=None):
+    def after_update(self) -> None:
+        if self.validation:
+            self.validation.run_if_due()
         is_due = self.every and self.state.step % self.every == 0
         if is_due or (self.seconds and time.monotonic() - self.saved_at >= self.seconds):
             self.save()
@@ -186,7 +228,7 @@ class Checkpoints(keras.callbacks.Callback):
 
     def on_train_end(self, logs=None):
         if self.state.step > self.saved_step:
-            self.save(stopgap=self.state.step < self.last_step)
+            self.save(interrupted=self.state.step < self.last_step)
 
 
 class Interruption(keras.callbacks.Callback):
@@ -249,7 +291,7 @@ class NonFiniteLoss(keras.callbacks.Callback):
             )
 
 
-def write_events(writer: tf.summary.SummaryWriter, step: int, record: dict[str, float]) -> None:
+def write_events(writer: tf.summary.SummaryWriter, step: int, record: Mapping[str, float]) -> None:
     """Writes scalars for TensorBoard.
 
     Raises:
@@ -262,8 +304,7 @@ def write_events(writer: tf.summary.SummaryWriter, step: int, record: dict[str, 
                     tf.summary.scalar(name, value, step)
         writer.flush()
     except tf.errors.OpError as error:
-        reason = error.message.splitlines()[0].rpartition("}} ")[2]
-        raise InputError(f"cannot write events for TensorBoard: {reason}") from error
+        raise InputError(f"cannot write events for TensorBoard: {reason_of(error)}") from error
 
 
 def duration(seconds: float) -> str:

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from pipelines.config import TrainingConfig
 from pipelines.errors import InputError
+from pipelines.training.trainer import XlaScope
 from pipelines.training.workers import connect
 
 
@@ -46,8 +47,11 @@ def precision(config: TrainingConfig) -> str:
     return "mixed_bfloat16" if capable else "float32"
 
 
-def what_xla_compiles(config: TrainingConfig) -> str:
-    """See `TranslationTrainer`. On CPUs, XLA's matrix products are slower than TensorFlow's."""
+def xla_scope(config: TrainingConfig) -> XlaScope:
+    """What XLA compiles, see `TranslationTrainer`.
+
+    On CPUs that is the loss alone: XLA's matrix products are slower there than TensorFlow's.
+    """
     if config.jit == "off":
         return "nothing"
     is_model = config.jit == "on" or bool(tf.config.list_physical_devices("GPU"))

@@ -1,6 +1,7 @@
-"""A training run from its configuration: start or resume, train, average, score."""
+"""The training loop of a run: start or resume, train, validate, save."""
 
 import functools
+import logging
 import signal
 from collections.abc import Sequence
 
@@ -16,19 +17,29 @@ from pipelines.data.preparation import Prepared
 from pipelines.data.tokenizer import Tokenizer
 from pipelines.files.atomic import write_text
 from pipelines.run.checkpoints import RunState
-from pipelines.run.directory import RunDirectory
+from pipelines.run.directory import TrainingRun
+from pipelines.run.models import build_model
+from pipelines.run.provenance import Provenance
 from pipelines.run.scoring import bleu
 from pipelines.training import callbacks, devices
 from pipelines.training.trainer import TranslationTrainer
 from pipelines.training.workers import Workers
 from pipelines.translators.keras_model import Translator
-from tf_relpos import Transformer, TransformerConfig, WarmupInverseSqrt
+from tf_relpos import Transformer, WarmupInverseSqrt
+
+_LOG = logging.getLogger(__name__)
 
 
 def train(
-    config: RunConfig, prepared: Prepared, run: RunDirectory, strategy: tf.distribute.Strategy
+    provenance: Provenance, prepared: Prepared, run: TrainingRun | None, workers: Workers
 ) -> signal.Signals | None:
     """Trains up to `config.training.steps`, from the last checkpoint on if there is one.
+
+    Args:
+        provenance: what to train with.
+        prepared: the tokenized corpus.
+        run: where to save; None for a worker that is not the chief.
+        workers: whose strategy trains.
 
     Returns:
         The signal that ended training early, if one did; everything is saved then.
@@ -37,66 +48,61 @@ def train(
         InputError: the corpus is too small for a batch, a checkpoint cannot be read, the loss is
             not finite any more, or another worker has other flags or data.
     """
+    config = provenance.config
     training = config.training
     keras.utils.set_random_seed(training.seed)
-    workers = Workers.of(strategy)
-    replicas = strategy.num_replicas_in_sync
-    sizes = batch_sizes(prepared.train.buckets, training.tokens_per_replica, replicas)
+    workers.check_same(
+        {
+            "the flags": config.to_dict(),
+            "the prepared corpus": [provenance.tokenizer, provenance.arrays],
+            "precision": provenance.precision,
+        }
+    )
+    sizes = batch_sizes(prepared.train.buckets, training.tokens_per_replica, provenance.replicas)
     plan = EpochPlan(prepared.train.pairs_per_bucket, sizes, training.seed)
-    precision = devices.precision(training)
-    alike = {
-        "the flags": config.to_dict(),
-        "the prepared corpus": dict(prepared.train.metadata),
-        "precision": precision,
-    }
-    workers.check_same(alike)
-    if workers.is_chief:
+    if run:
         _report_buckets(prepared, sizes, run)
-    micro_batches = _micro_batches(config, replicas)
-    if workers.is_chief:
-        run.use_devices(replicas, precision)
-    trainer = _make_trainer(config, micro_batches, strategy)
+    trainer = _make_trainer(provenance, workers.strategy)
     state = _restore(run, trainer, workers)
     first_step = state.step
     steps_left = training.steps - first_step
     if steps_left <= 0:
-        print(f"{run.path} is trained to step {first_step:,} already", flush=True)
+        if run:
+            _LOG.info("%s is trained to step %s already", run.path, f"{first_step:,}")
         return None
-    if workers.is_chief:
+    if run:
         _announce(config, trainer, plan, first_step)
         run.rewind_history(first_step)
 
-    def load(context):
+    def load(context: tf.distribute.InputContext) -> tf.data.Dataset:
         return training_dataset(
             prepared.train,
             plan,
-            first_step=first_step * micro_batches,
-            num_steps=steps_left * micro_batches,
-            num_replicas=replicas,
+            first_step=first_step * trainer.micro_batches,
+            num_steps=steps_left * trainer.micro_batches,
+            num_replicas=provenance.replicas,
             replica_ids=workers.replicas,
         )
 
     interruption = callbacks.Interruption(workers)
-    reports = _reports(config, prepared, run, trainer, state) if workers.is_chief else []
     trainer.fit(
-        strategy.distribute_datasets_from_function(load),
+        workers.strategy.distribute_datasets_from_function(load),
         steps_per_epoch=steps_left,
         shuffle=False,
         verbose=0,
         callbacks=[
             callbacks.NonFiniteLoss(skip=training.skip_non_finite),
-            *reports,
+            *(_callbacks_of_the_chief(config, prepared, run, trainer, state) if run else []),
             interruption,
         ],
     )
     return interruption.signal
 
 
-def _restore(run: RunDirectory, trainer: TranslationTrainer, workers: Workers) -> RunState:
+def _restore(run: TrainingRun | None, trainer: TranslationTrainer, workers: Workers) -> RunState:
     """Loads the last checkpoint, which the chief alone needs to have."""
     state = RunState()
-    if workers.is_chief:
-        run.check()
+    if run:
         state = run.checkpoints.restore(trainer.transformer, trainer.optimizer)
     if workers.count == 1:
         return state
@@ -109,22 +115,21 @@ def _restore(run: RunDirectory, trainer: TranslationTrainer, workers: Workers) -
     return state
 
 
-def _make_trainer(
-    config: RunConfig, micro_batches: int, strategy: tf.distribute.Strategy
-) -> TranslationTrainer:
+def _make_trainer(provenance: Provenance, strategy: tf.distribute.Strategy) -> TranslationTrainer:
     """Model and optimizer with all their variables."""
-    training = config.training
+    config, training = provenance.config, provenance.config.training
     with strategy.scope():
-        transformer = build(config.model, dtype=devices.precision(training))
+        transformer = build_model(config.model, dtype=provenance.precision)
+    batch = training.tokens_per_replica * provenance.replicas
     trainer = TranslationTrainer(
         transformer,
         strategy,
         label_smoothing=training.label_smoothing,
-        micro_batches=micro_batches,
+        micro_batches=max(1, training.tokens_per_step // batch),
         clip_norm=training.clip_norm,
         skip_non_finite=training.skip_non_finite,
         seed=training.seed,
-        xla=devices.what_xla_compiles(training),
+        xla=devices.xla_scope(training),
     )
     with strategy.scope():
         optimizer = keras.optimizers.Adam(
@@ -142,63 +147,45 @@ def _schedule(config: RunConfig) -> WarmupInverseSqrt:
     )
 
 
-def build(config: TransformerConfig, dtype: str = "float32") -> Transformer:
-    """A `Transformer` with all its variables."""
-    model = Transformer(config, dtype=dtype)
-    model.build()
-    return model
-
-
-def load_translator(
-    run: RunDirectory, checkpoint: str = "last", *, beam_size: int = 4, alpha: float = 0.6
-) -> tuple[Translator, int]:
-    """A translator from a run directory, and the step of its weights.
-
-    Raises:
-        InputError: not a run directory, no such checkpoint, or files that do not match.
-    """
-    model = build(run.config().model)
-    run.check()
-    step = run.checkpoints.load(model, checkpoint)
-    tokenizer = Tokenizer(run.tokenizer_path)
-    return Translator(model, tokenizer, beam_size=beam_size, alpha=alpha), step
-
-
-def _micro_batches(config: RunConfig, replicas: int) -> int:
-    """Batches an update, so that they hold about `tokens_per_step` target tokens."""
-    batch = config.training.tokens_per_replica * replicas
-    return max(1, config.training.tokens_per_step // batch)
-
-
-def _reports(config, prepared, run, trainer, state) -> Sequence[keras.callbacks.Callback]:
-    """What prints, validates and saves."""
+def _callbacks_of_the_chief(
+    config: RunConfig,
+    prepared: Prepared,
+    run: TrainingRun,
+    trainer: TranslationTrainer,
+    state: RunState,
+) -> Sequence[keras.callbacks.Callback]:
+    """What counts, reports, validates and saves."""
     training = config.training
     keep = max(training.keep_checkpoints, training.average_checkpoints)
 
-    def save(stopgap=False):
+    def save(interrupted: bool = False) -> None:
         run.checkpoints.save(
-            trainer.transformer, trainer.optimizer, state, keep=keep, stopgap=stopgap
+            trainer.transformer, trainer.optimizer, state, keep=keep, interrupted=interrupted
         )
 
-    validation = []
+    validation = None
     if training.valid_every and "valid" in prepared.splits:
-        validator = _Validator(trainer.transformer, prepared)
-        validation = [callbacks.Validation(validator, save, run, state, every=training.valid_every)]
-    checkpoints = callbacks.Checkpoints(
-        save,
-        state,
-        last_step=training.steps,
-        every=training.checkpoint_every,
-        minutes=training.checkpoint_minutes,
-    )
-    progress = callbacks.Progress(
-        run,
-        state,
-        last_step=training.steps,
-        log_every=training.log_every,
-        learning_rate=_schedule(config),
-    )
-    return [progress, *validation, checkpoints]
+        validation = callbacks.Validation(
+            _Validator(trainer.transformer, prepared), save, run, state, every=training.valid_every
+        )
+    return [
+        callbacks.Counting(state, log_every=training.log_every),
+        callbacks.Progress(
+            run,
+            state,
+            last_step=training.steps,
+            log_every=training.log_every,
+            learning_rate=_schedule(config),
+        ),
+        callbacks.ValidationAndCheckpoints(
+            save,
+            state,
+            validation=validation,
+            last_step=training.steps,
+            every=training.checkpoint_every,
+            minutes=training.checkpoint_minutes,
+        ),
+    ]
 
 
 class _Validator:
@@ -212,16 +199,21 @@ class _Validator:
     @functools.cached_property
     def translator(self) -> Translator:
         tokenizer = Tokenizer(self.prepared.tokenizer_path)
-        return Translator(build(self.trained.config), tokenizer, beam_size=1)
+        return Translator(
+            build_model(self.trained.config),
+            tokenizer,
+            beam_size=1,
+            max_source_length=self.prepared.train.metadata["max_length"],
+        )
 
     def __call__(self) -> float:
         self.translator.model.set_weights(self.trained.get_weights())
         return bleu(self.translator.translate(self.sources), self.references).score
 
 
-def _report_buckets(prepared: Prepared, sizes: Sequence[int], run: RunDirectory) -> None:
+def _report_buckets(prepared: Prepared, sizes: Sequence[int], run: TrainingRun) -> None:
     report = bucket_report(prepared.train.buckets, sizes, prepared.train.metadata["dropped"])
-    print(report, flush=True)
+    _LOG.info("%s", report)
     write_text(run.path / "buckets.txt", report + "\n")
 
 
@@ -232,9 +224,8 @@ def _announce(
     parameters = sum(int(np.prod(weight.shape)) for weight in weights)
     steps = config.training.steps
     epochs = steps * trainer.micro_batches / plan.batches_per_epoch
-    print(
+    _LOG.info(
         f"{config.preset}: {parameters:,} parameters, {trainer.transformer.dtype_policy.name}; "
         f"{steps:,} steps, {epochs:.1f} epochs"
-        + (f"; resumed at step {first_step:,}" if first_step else ""),
-        flush=True,
+        + (f"; resumed at step {first_step:,}" if first_step else "")
     )

@@ -7,11 +7,15 @@ and backward pass of a replica may be compiled by XLA; the update is applied out
 XLA cannot hold variables that live on several devices.
 """
 
+from typing import Any, Literal, get_args
+
 import keras
 import tensorflow as tf
 from keras import ops
 
 from tf_relpos import Transformer, smoothed_cross_entropy
+
+XlaScope = Literal["nothing", "loss", "model"]
 
 # Draws that one random layer may make in a forward pass before it would repeat those of the next.
 _DRAWS_PER_LAYER = 16
@@ -52,12 +56,17 @@ class TranslationTrainer(keras.Model):
         clip_norm: float = 0.0,
         skip_non_finite: bool = False,
         seed: int = 0,
-        xla: str = "nothing",
-        **kwargs,
+        xla: XlaScope = "nothing",
+        **kwargs: Any,
     ):
+        if xla not in get_args(XlaScope):
+            raise ValueError(
+                f"`xla` must be one of {', '.join(get_args(XlaScope))}. Received: xla={xla!r}"
+            )
         # Keras scales the loss for float16 where the trainer's own policy says so.
         super().__init__(dtype=transformer.dtype_policy, **kwargs)
         self.transformer = transformer
+        self.pad_id = transformer.config.pad_id
         self.strategy = strategy or tf.distribute.get_strategy()
         self.label_smoothing = label_smoothing
         self.micro_batches = micro_batches
@@ -80,7 +89,7 @@ class TranslationTrainer(keras.Model):
 
         def gradients_of_replica(batches):
             replica = tf.distribute.get_replica_context()
-            tokens = tf.add_n([_count(batch["labels"]) for batch in batches])
+            tokens = tf.add_n([self._count(batch["labels"]) for batch in batches])
             total = tf.maximum(replica.all_reduce(tf.distribute.ReduceOp.SUM, tokens), 1.0)
             grads, logs = None, None
             for number, batch in enumerate(batches):
@@ -167,31 +176,32 @@ class TranslationTrainer(keras.Model):
         positions = tf.size(labels) + tf.size(batch["source_ids"])
         logs = {
             **logs,
-            "tokens": _count(labels),
-            "source_tokens": _count(batch["source_ids"]),
+            "tokens": self._count(labels),
+            "source_tokens": self._count(batch["source_ids"]),
             "positions": tf.cast(positions, tf.float32),
         }
         return [tf.convert_to_tensor(grad) for grad in grads], logs
+
+    def _count(self, ids):
+        """How many are no padding, float32."""
+        return tf.reduce_sum(tf.cast(ids != self.pad_id, tf.float32))
 
     def _loss(self, labels, logits, total_tokens):
         """The gradient of the loss by the logits, `[B, T, V]`, and the sums that need logits."""
         with tf.GradientTape() as tape:
             tape.watch(logits)
-            loss = ops.sum(smoothed_cross_entropy(labels, logits, self.label_smoothing))
+            losses = smoothed_cross_entropy(labels, logits, self.label_smoothing, self.pad_id)
+            loss = ops.sum(losses)
             scaled = self.optimizer.scale_loss(loss / total_tokens)
         # The most probable token, without an argmax: XLA's is slow on CPUs.
         is_label = tf.expand_dims(labels, -1) == tf.range(logits.shape[-1])
         label_logits = tf.reduce_max(tf.where(is_label, logits, logits.dtype.min), axis=-1)
-        is_correct = (labels != 0) & (label_logits >= tf.reduce_max(logits, axis=-1))
+        is_correct = (labels != self.pad_id) & (label_logits >= tf.reduce_max(logits, axis=-1))
         return tape.gradient(scaled, logits), {
             "loss": loss,
-            "nll": ops.sum(smoothed_cross_entropy(labels, logits, 0.0)),
+            "nll": ops.sum(smoothed_cross_entropy(labels, logits, 0.0, self.pad_id)),
             "correct": ops.sum(ops.cast(is_correct, "float32")),
         }
-
-
-def _count(ids):
-    return tf.cast(tf.math.count_nonzero(ids), tf.float32)
 
 
 def _is_non_finite(values):

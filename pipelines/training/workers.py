@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import tensorflow as tf
 
-from pipelines.errors import InputError
-from pipelines.files.records import first_line
+from pipelines.errors import InputError, first_line
 
 # How TensorFlow reports that another process has gone.
 _LOST = (
@@ -75,12 +74,12 @@ class Workers:
 
     def wait_for_all(self) -> None:
         """Comes back when all have asked: who left before would be missed by the others."""
-        with self.noticing_losses():
+        with self.reporting_loss_of_others():
             self.any(False)
 
     @contextlib.contextmanager
-    def noticing_losses(self) -> Iterator[None]:
-        """Tells what TensorFlow reports in the block when another worker has gone.
+    def reporting_loss_of_others(self) -> Iterator[None]:
+        """Says so when TensorFlow fails in the block because another worker has gone.
 
         Raises:
             InputError: one has.

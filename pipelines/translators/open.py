@@ -97,7 +97,7 @@ def _open_run(path: str, choices: dict) -> TextTranslator:
 
     load_tensorflow()
     from pipelines.run.directory import RunDirectory
-    from pipelines.training.loop import load_translator
+    from pipelines.translators.keras_model import load_translator
 
     choices.pop("nbest", None)  # it gives all that it keeps
     return load_translator(RunDirectory(path), choices.pop("checkpoint", "last"), **choices)[0]

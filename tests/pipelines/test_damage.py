@@ -15,7 +15,8 @@ import pytest
 import tensorflow as tf
 
 from pipelines import evaluate, train_wmt
-from pipelines.config import RunConfig, default_config
+from pipelines.command_line import show_log
+from pipelines.config import RunConfig
 from pipelines.data.dataset import TokenizedCorpus
 from pipelines.errors import InputError
 from pipelines.exporters.versions import new_version
@@ -32,6 +33,8 @@ from tests.support.runs import (
     command,
     flags,
     history,
+    open_run,
+    provenance,
     small_model,
     train_flags,
 )
@@ -39,6 +42,11 @@ from tests.support.runs import (
 pytestmark = pytest.mark.tensorflow_only
 
 FILES = ["model.weights.h5", "optimizer.npz", "state.json", "SHA256SUMS"]
+
+
+@pytest.fixture(autouse=True)
+def _as_command_lines_show_it(_log_as_it_was):
+    show_log()
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +57,7 @@ def trained():
 @pytest.fixture
 def run(tmp_path, trained):
     """A run with the checkpoints of steps 1 and 2, each with all weights equal to its step."""
-    (tmp_path / "tokenizer").write_text("subwords")
-    (tmp_path / "arrays").write_text("counts")
-    run = RunDirectory(tmp_path / "run")
-    run.start(default_config("tiny", demo=True))
-    run.use_data(tmp_path / "tokenizer", tmp_path / "arrays")
+    run = open_run(tmp_path / "run")
     for step in (1, 2):
         save(run, trained, step)
     return run
@@ -219,15 +223,15 @@ def test_an_edited_configuration_is_told_and_made_again(run, trained, capfd):
     run.config_path.write_text(json.dumps(edited))
     message = "config.json has been changed: .* trained with beta_2 0.98, not 0.5"
     with pytest.raises(InputError, match=message):
-        run.check()
+        run.load_weights(trained[0])
     with pytest.raises(InputError, match="run_dir .* was started with beta_2 0.98, not 0.5"):
-        run.start(RunConfig.from_dict(edited))
+        open_run(run.path, provenance(RunConfig.from_dict(edited)))
     assert json.loads(run.config_path.read_text()) == edited
     capfd.readouterr()
-    run.start(default_config("tiny", demo=True))
+    open_run(run.path)
     assert "config.json has been changed: written again" in one_line(capfd.readouterr().err)
     assert run.config_path.read_text() == before
-    run.check()
+    run.load_weights(trained[0])
 
 
 @pytest.mark.parametrize("how", ["gone", "cut", "empty"])
@@ -235,7 +239,7 @@ def test_a_lost_configuration_is_told(run, how):
     damage(run.config_path, how)
     before = content_of(run.path)
     with pytest.raises(InputError, match="config.json") as caught:
-        run.start(default_config("tiny", demo=True))
+        open_run(run.path)
     one_line(str(caught.value))
     assert content_of(run.path) == before
 
@@ -255,7 +259,7 @@ def test_a_damaged_best_json_is_told_and_made_again(run, trained, content, capfd
 def test_damaged_scores_are_told_before_training_and_stay(run, content):
     run.scores_path.write_bytes(content)
     for write in (
-        lambda: run.start(default_config("tiny", demo=True)),
+        lambda: open_run(run.path),
         lambda: run.add_score({"bleu": 1.0}),
     ):
         with pytest.raises(InputError, match="scores.json cannot be read"):
@@ -275,24 +279,23 @@ def test_a_damaged_history_is_told_and_stays(run, line):
 
 
 @pytest.mark.parametrize("name", ["tokenizer", "arrays"])
-def test_other_data_is_refused(run, tmp_path, name):
-    (tmp_path / name).write_text("other")
+def test_other_data_is_refused(run, name):
     before = content_of(run.path)
-    message = f"run_dir .*run was trained with other {name} than .*/{name}: choose another"
+    message = f"run_dir .*run was trained with another .* corpus, whose {name} differs: choose"
     with pytest.raises(InputError, match=message):
-        run.use_data(tmp_path / "tokenizer", tmp_path / "arrays")
+        open_run(run.path, provenance(**{name: "other"}))
     assert content_of(run.path) == before
 
 
-def test_devices_that_compute_otherwise_are_refused(run, trained):
-    run.use_devices(2, "float32")
+def test_devices_that_compute_otherwise_are_refused(tmp_path, trained):
+    run = open_run(tmp_path / "run", provenance(replicas=2))
     save(run, trained, 3)
-    RunDirectory(run.path).use_devices(2, "float32")
+    open_run(run.path, provenance(replicas=2))
     with pytest.raises(InputError, match="was trained on 2 replicas, not 3: choose another"):
-        RunDirectory(run.path).use_devices(3, "float32")
+        open_run(run.path, provenance(replicas=3))
     message = "was trained in precision float32, and here it would be mixed_bfloat16: .* float32"
     with pytest.raises(InputError, match=message):
-        RunDirectory(run.path).use_devices(2, "mixed_bfloat16")
+        open_run(run.path, provenance(replicas=2, precision="mixed_bfloat16"))
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["the run's own", "--prepared"])
@@ -312,13 +315,13 @@ def test_an_array_with_a_flipped_bit_is_not_trained_on(own, corpus, tmp_path, mo
     assert one_line(capfd.readouterr().err) == message
 
 
-def test_an_exchanged_tokenizer_is_not_translated_with(run):
+def test_an_exchanged_tokenizer_is_not_translated_with(run, trained):
     run.tokenizer_path.write_text("other")
     with pytest.raises(InputError, match="tokenizer.model is not what the checkpoints were"):
-        run.check()
+        run.load_weights(trained[0])
     run.tokenizer_path.unlink()
     with pytest.raises(InputError, match="tokenizer.model is not what the checkpoints were"):
-        run.check()
+        run.load_weights(trained[0])
 
 
 # A full disk
@@ -353,7 +356,7 @@ def test_records_that_do_not_fit_stay_as_they_were(run, trained):
         for write in (
             lambda: run.add_score({"bleu": 2.0}),
             lambda: run.add_history({"step": 3}),
-            lambda: run.start(default_config("tiny", demo=True)),
+            lambda: open_run(run.path),
         ):
             with pytest.raises(InputError, match="cannot write .*run.*: File too large"):
                 write()

@@ -11,8 +11,10 @@ import keras
 from pipelines.config import CorpusConfig, RunConfig, TrainingConfig
 from pipelines.exporters.ctranslate2 import export_ctranslate2
 from pipelines.exporters.tflite import export_tflite
+from pipelines.files.checksums import sha256
 from pipelines.run.checkpoints import RunState
-from pipelines.run.directory import RunDirectory
+from pipelines.run.directory import TrainingRun
+from tests.support.runs import open_run, provenance
 from tests.support.serving_model import exported
 
 STEP = 7
@@ -33,13 +35,11 @@ def write_run(path: Path) -> Path:
     return path
 
 
-def start_run(path: Path) -> RunDirectory:
+def start_run(path: Path) -> TrainingRun:
     """A run directory that has no checkpoint yet."""
     config = RunConfig("tiny", exported()[0].model.config, CorpusConfig(), TrainingConfig())
-    run = RunDirectory(path)
-    run.start(config)
-    shutil.copyfile(tokenizer_path(), run.tokenizer_path)
-    return run
+    digest = sha256(tokenizer_path())
+    return open_run(path, provenance(config, tokenizer=digest), tokenizer_path())
 
 
 @functools.cache

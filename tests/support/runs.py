@@ -3,6 +3,7 @@
 The task: letters become numbers, in the opposite order. "c a f" is "6 1 3".
 """
 
+import hashlib
 import json
 import os
 import random
@@ -18,6 +19,8 @@ ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
     "TF_CPP_MIN_LOG_LEVEL": "2",
 }
+SUBWORDS = "subwords"
+SUBWORDS_SHA256 = hashlib.sha256(SUBWORDS.encode()).hexdigest()
 MODEL = {
     "vocabulary_size": 288,
     "model_dim": 32,
@@ -104,6 +107,38 @@ def history(run_dir):
     """The records of training in `history.jsonl`, those of validation left out."""
     lines = (Path(run_dir) / "history.jsonl").read_text(encoding="utf-8").splitlines()
     return [record for record in map(json.loads, lines) if "loss" in record]
+
+
+def provenance(config=None, **values):
+    """What a run is trained with: the demo's configuration unless another is given."""
+    from pipelines.config import default_config
+    from pipelines.run.provenance import Provenance
+
+    config = config or default_config("tiny", demo=True)
+    return Provenance(
+        **{
+            "config": config,
+            "tokenizer": SUBWORDS_SHA256,
+            "arrays": "arrays",
+            "replicas": 1,
+            "precision": "float32",
+            **values,
+        }
+    )
+
+
+def open_run(path, trained_with=None, tokenizer=None):
+    """A run to train in; the lock on it is given back at once."""
+    from pipelines.run.directory import RunDirectory
+
+    path = Path(path)
+    if tokenizer is None:
+        tokenizer = path.parent / f"{path.name}.subwords"
+        if not tokenizer.exists():
+            tokenizer.parent.mkdir(parents=True, exist_ok=True)
+            tokenizer.write_text(SUBWORDS)
+    with RunDirectory(path).locked() as locked:
+        return locked.open(trained_with or provenance(), tokenizer)
 
 
 def small_model(inner_dim=7):

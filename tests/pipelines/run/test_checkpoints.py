@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from pipelines.errors import InputError
-from pipelines.run.checkpoints import Checkpoints, RunState
-from tests.support.runs import small_model
+from pipelines.run.checkpoints import CheckpointWriter, RunState
+from tests.support.runs import provenance, small_model
 
 pytestmark = pytest.mark.tensorflow_only
 
 
 @pytest.fixture
 def checkpoints(tmp_path):
-    return Checkpoints(tmp_path / "checkpoints")
+    return CheckpointWriter(tmp_path / "checkpoints", provenance())
 
 
 @pytest.fixture
@@ -71,10 +71,10 @@ def test_the_last_and_the_best_are_kept(checkpoints, model, optimizer):
     assert checkpoints.best() == {"step": 2, "bleu": 31.5}
 
 
-def test_stopgaps_go_with_the_next_checkpoint_and_are_not_averaged(checkpoints, model, optimizer):
+def test_those_of_interruptions_go_and_are_not_averaged(checkpoints, model, optimizer):
     for step in (10, 20):
         checkpoints.save(model, optimizer, RunState(step), keep=2)
-    checkpoints.save(model, optimizer, RunState(23), keep=2, stopgap=True)
+    checkpoints.save(model, optimizer, RunState(23), keep=2, interrupted=True)
     assert checkpoints.steps() == [10, 20, 23]
     assert checkpoints.average(model, 2) == [10, 20]
     checkpoints.save(model, optimizer, RunState(30), keep=2)

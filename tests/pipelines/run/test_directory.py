@@ -10,14 +10,14 @@ from pipelines.config import default_config
 from pipelines.errors import InputError
 from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import RunDirectory
-from tests.support.runs import small_model
+from tests.support.runs import open_run, provenance, small_model
 
 pytestmark = pytest.mark.tensorflow_only
 
 
 @pytest.fixture
 def run(tmp_path):
-    return RunDirectory(tmp_path / "run")
+    return open_run(tmp_path / "run")
 
 
 def config(**training):
@@ -36,36 +36,46 @@ def test_what_a_killed_process_leaves_is_not_a_checkpoint(run):
         assert not half.exists()
 
 
+def reopened(run, **training):
+    return open_run(run.path, provenance(config(**training)))
+
+
 def test_configuration_is_kept(run):
-    run.start(config(seed=7))
-    assert run.config() == config(seed=7)
-    run.start(config(seed=7))
+    assert reopened(run, seed=7).config() == config(seed=7)
+    reopened(run, seed=7)
 
 
 def test_resuming_with_another_configuration_names_the_field(run):
-    run.start(config(seed=7))
+    run = reopened(run, seed=7)
     run.checkpoints.save(*small_model(), RunState(1), keep=1)
     message = "run_dir .*run was started with seed 7, not 8: choose another --run_dir or the same"
     with pytest.raises(InputError, match=message):
-        run.start(config(seed=8))
+        reopened(run, seed=8)
     assert run.config().training.seed == 7
-    run.start(config(seed=7, steps=99_999, log_every=1))
+    reopened(run, seed=7, steps=99_999, log_every=1)
     assert run.config().training.steps == 99_999
 
 
 def test_what_helps_after_a_loss_that_is_not_finite_may_change(run):
-    run.start(config())
     run.checkpoints.save(*small_model(), RunState(1), keep=1)
-    changed = config(clip_norm=1.0, skip_non_finite=True, learning_rate_scale=0.5)
-    run.start(changed)
-    run.check()
-    assert run.config() == changed
+    changed = {"clip_norm": 1.0, "skip_non_finite": True, "learning_rate_scale": 0.5}
+    reopened(run, **changed)
+    run.load_weights(small_model()[0])
+    assert run.config() == config(**changed)
 
 
 def test_before_the_first_checkpoint_flags_may_change(run):
-    run.start(config(seed=7))
-    run.start(config(seed=8))
-    assert run.config().training.seed == 8
+    reopened(run, seed=7)
+    assert reopened(run, seed=8).config().training.seed == 8
+
+
+def test_reading_makes_no_checkpoints_and_no_history(run):
+    """They say what a run is trained with, which only `LockedRun.open` knows."""
+    reader = RunDirectory(run.path)
+    for name in ("add_history", "rewind_history", "provenance"):
+        assert hasattr(run, name) and not hasattr(reader, name)
+    for name in ("save", "restore", "average"):
+        assert hasattr(run.checkpoints, name) and not hasattr(reader.checkpoints, name)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +89,7 @@ def test_before_the_first_checkpoint_flags_may_change(run):
     ],
 )
 def test_unreadable_configurations_are_told(run, content, message):
-    run.path.mkdir()
+    run.config_path.unlink()
     if content is not None:
         run.config_path.write_text(content)
     with pytest.raises(InputError, match=message) as caught:
@@ -87,7 +97,8 @@ def test_unreadable_configurations_are_told(run, content, message):
     assert "\n" not in str(caught.value)
 
 
-def test_impossible_places_are_told(run, tmp_path):
+def test_impossible_places_are_told(tmp_path):
+    run = RunDirectory(tmp_path / "run")
     with pytest.raises(InputError, match="there is no run directory .*run"):
         run.config()
     run.path.write_text("a file")
@@ -99,11 +110,10 @@ def test_impossible_places_are_told(run, tmp_path):
             pass
     (tmp_path / "odd" / "checkpoints").mkdir(parents=True)
     with pytest.raises(InputError, match="has checkpoints, but no config.json"):
-        RunDirectory(tmp_path / "odd").start(config())
+        open_run(tmp_path / "odd")
 
 
 def test_history_is_rewound_to_the_checkpoint(run):
-    run.path.mkdir()
     for step in (1, 2, 3):
         run.add_history({"step": step, "loss": step / 2})
     with run.history_path.open("a") as file:
@@ -114,7 +124,6 @@ def test_history_is_rewound_to_the_checkpoint(run):
 
 
 def test_scores_are_appended_once(run):
-    run.path.mkdir()
     for bleu in (1.5, 2.5, 1.5):
         run.add_score({"bleu": bleu, "split": "täst"})
     scores = json.loads(run.scores_path.read_text(encoding="utf-8"))
@@ -123,7 +132,6 @@ def test_scores_are_appended_once(run):
 
 
 def test_no_score_is_lost_when_several_are_added_at_once(run):
-    run.path.mkdir()
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda bleu: run.add_score({"bleu": bleu}), range(100)))
     assert sorted(score["bleu"] for score in run.scores()) == list(range(100))

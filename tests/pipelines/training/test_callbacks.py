@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import logging
 import os
 import signal
 
@@ -11,27 +12,44 @@ import tensorflow as tf
 
 from pipelines.errors import InputError
 from pipelines.run.checkpoints import RunState
-from pipelines.run.directory import RunDirectory
 from pipelines.training import callbacks
 from pipelines.training.workers import Workers
+from tests.support.runs import open_run
 
 pytestmark = pytest.mark.tensorflow_only
 
 
 @pytest.fixture
 def run(tmp_path):
-    return RunDirectory(tmp_path)
+    return open_run(tmp_path / "run")
 
 
-def feed(callback, steps, state=None):
-    """As `fit` does: a dict of logs for each update, counted in `state` if it is given."""
-    callback.on_train_begin()
+@pytest.fixture(autouse=True)
+def _log(caplog):
+    caplog.set_level(logging.INFO, "pipelines")
+
+
+def feed(steps, *several):
+    """As `fit` does: a dict of logs for each update, to the callbacks in their order."""
+    for callback in several:
+        callback.on_train_begin()
     for number, logs in enumerate(steps):
-        callback.on_train_batch_begin(number)
-        if state is not None:
-            state.step += 1
-        callback.on_train_batch_end(number, logs=logs)
-    callback.on_train_end()
+        for callback in several:
+            callback.on_train_batch_begin(number)
+        for callback in several:
+            callback.on_train_batch_end(number, logs=logs)
+    for callback in several:
+        callback.on_train_end()
+
+
+def progress(run, state, *, log_every, last_step=9, learning_rate=lambda step: 1.0):
+    """`Counting` and `Progress`."""
+    return (
+        callbacks.Counting(state, log_every=log_every),
+        callbacks.Progress(
+            run, state, last_step=last_step, log_every=log_every, learning_rate=learning_rate
+        ),
+    )
 
 
 def logs(loss=6.0, tokens=3.0):
@@ -46,12 +64,14 @@ def logs(loss=6.0, tokens=3.0):
     }
 
 
-def test_progress_weighs_by_tokens(run, capsys):
-    progress = callbacks.Progress(
-        run, RunState(10), last_step=15, log_every=2, learning_rate=lambda step: step / 10
-    )
+def test_progress_weighs_by_tokens(run, caplog):
     steps = [(6.0, 3.0), (1.0, 1.0), (4.0, 2.0), (2.0, 2.0), (9.0, 3.0)]
-    feed(progress, [logs(*step) for step in steps])
+    feed(
+        [logs(*step) for step in steps],
+        *progress(
+            run, RunState(10), last_step=15, log_every=2, learning_rate=lambda step: step / 10
+        ),
+    )
     lines = (run.path / "history.jsonl").read_text().splitlines()
     records = [json.loads(line) for line in lines]
     assert [record["step"] for record in records] == [12, 14, 15]
@@ -63,39 +83,59 @@ def test_progress_weighs_by_tokens(run, capsys):
     assert records[0]["padding_share"] == pytest.approx(1 - (3 + 1 + 5 + 5) / 40)
     assert records[0]["target_tokens_per_step"] == 2.0
     assert all(record["tokens_per_second"] > 0 for record in records)
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[0].startswith("step 12/15  loss 1.750  accuracy 0.500  ")
-    assert printed[-1].endswith("  0 s left")
+    assert caplog.messages[0].startswith("step 12/15  loss 1.750  accuracy 0.500  ")
+    assert caplog.messages[-1].endswith("  0 s left")
     assert [p.name for p in run.events_path.iterdir()][0].startswith("events.out.tfevents")
 
 
 def test_a_resumed_interval_is_that_of_an_uninterrupted_run(run):
     """The sums in the state are those of JSON, as a checkpoint keeps them."""
     steps = [logs(loss, tokens) for loss, tokens in ((0.1, 3.0), (0.2, 1.0), (0.3, 7.0))]
-    settings = {"last_step": 9, "log_every": 3, "learning_rate": lambda step: 1.0}
-    feed(callbacks.Progress(run, RunState(), **settings), steps)
+    feed(steps, *progress(run, RunState(), log_every=3))
     state = RunState()
-    feed(callbacks.Progress(run, state, **settings), steps[:2])
+    feed(steps[:2], *progress(run, state, log_every=3))
     state = RunState(**json.loads(json.dumps(dataclasses.asdict(state))))
-    feed(callbacks.Progress(run, state, **settings), steps[2:])
+    feed(steps[2:], *progress(run, state, log_every=3))
     records = [json.loads(line) for line in (run.path / "history.jsonl").read_text().splitlines()]
     for record in records:
         del record["tokens_per_second"]
     assert len(records) == 2 and records[0] == records[1]
-    assert state.interval == {}
+
+
+def test_a_new_interval_starts_from_nothing_whenever_it_was_reported(run):
+    """What is saved with a checkpoint does not depend on whether it was reported before."""
+    state = RunState()
+    counting, reporting = progress(run, state, log_every=2)
+    saved = []
+
+    class Saving(callbacks.AfterCounting):
+        def after_update(self):
+            saved.append(state.interval["updates"])
+
+    feed([logs()] * 4, counting, Saving(state), reporting)
+    feed([logs()] * 2, counting, reporting, Saving(state))
+    assert saved == [1, 2, 1, 2, 1, 2]
+
+
+def test_nothing_looks_at_a_step_that_has_not_been_counted(run):
+    state = RunState()
+    counting, reporting = progress(run, state, log_every=2)
+    for several in ((reporting, counting), (reporting,)):
+        with pytest.raises(RuntimeError, match="Counting must come before Progress"):
+            feed([logs()], *several)
 
 
 def checkpoints_of(steps, **values):
-    """At which of so many steps from 4 on it saves, and whether that is a stopgap."""
+    """At which of so many steps from 4 on it saves, and whether for an interruption."""
     state, saved = RunState(4), []
 
-    def save(stopgap=False):
-        saved.append((state.step, stopgap))
+    def save(interrupted=False):
+        saved.append((state.step, interrupted))
 
-    callback = callbacks.Checkpoints(
+    callback = callbacks.ValidationAndCheckpoints(
         save, state, **{"last_step": 10, "every": 0, "minutes": 0, **values}
     )
-    feed(callback, [{}] * steps, state)
+    feed([logs()] * steps, callbacks.Counting(state, log_every=3), callback)
     return saved
 
 
@@ -105,7 +145,7 @@ def test_checkpoints_by_updates_and_at_the_end():
     assert checkpoints_of(6) == [(10, False)]
 
 
-def test_where_training_is_interrupted_there_is_a_stopgap():
+def test_where_training_is_interrupted_it_saves():
     assert checkpoints_of(3, every=5) == [(5, False), (7, True)]
     assert checkpoints_of(1, every=5) == [(5, False)]
 
@@ -115,7 +155,7 @@ def test_checkpoints_by_time():
     assert checkpoints_of(3, minutes=1e-9) == [(5, False), (6, False), (7, False)]
 
 
-def test_the_best_validation_is_saved_after_it_is_recorded(run, capsys):
+def test_the_best_validation_is_saved_after_it_is_recorded(run, caplog):
     """Whoever resumes from a checkpoint finds the validation of its step."""
     state, saved = RunState(), []
 
@@ -125,8 +165,11 @@ def test_the_best_validation_is_saved_after_it_is_recorded(run, capsys):
         saved.append(dict(state.best))
 
     scores = iter([10.0, 30.0, 20.0, 30.0, 40.0])
-    callback = callbacks.Validation(lambda: next(scores), save, run, state, every=2)
-    feed(callback, [{}] * 11, state)
+    validation = callbacks.Validation(lambda: next(scores), save, run, state, every=2)
+    checkpoints = callbacks.ValidationAndCheckpoints(
+        lambda interrupted: None, state, validation=validation, last_step=11, every=0, minutes=0
+    )
+    feed([logs()] * 11, callbacks.Counting(state, log_every=3), checkpoints)
     assert saved == [
         {"step": 2, "bleu": 10.0},
         {"step": 4, "bleu": 30.0},
@@ -135,7 +178,7 @@ def test_the_best_validation_is_saved_after_it_is_recorded(run, capsys):
     assert state.best == saved[-1]
     records = [json.loads(line) for line in run.history_path.read_text().splitlines()]
     assert [record["step"] for record in records] == [2, 4, 6, 8, 10]
-    assert "step 4  validation BLEU 30.00  (best)" in capsys.readouterr().out
+    assert "step 4  validation BLEU 30.00  (best)" in caplog.messages
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -175,16 +218,14 @@ def test_skipped_updates_end_training_when_they_are_too_many_in_a_row():
             callback.on_train_batch_end(0, {"non_finite": 1.0})
 
 
-def test_skipped_updates_are_counted_and_left_out_of_the_averages(run, capsys):
-    progress = callbacks.Progress(
-        run, RunState(), last_step=4, log_every=2, learning_rate=lambda step: 1.0
-    )
+def test_skipped_updates_are_counted_and_left_out_of_the_averages(run, caplog):
     skipped = {**logs(loss=float("nan")), "non_finite": 1.0}
-    feed(progress, [logs(loss=6.0), skipped, skipped, skipped])
+    steps = [logs(loss=6.0), skipped, skipped, skipped]
+    feed(steps, *progress(run, RunState(), last_step=4, log_every=2))
     first, second = map(json.loads, run.history_path.read_text().splitlines())
     assert (first["step"], first["loss"], first["skipped"]) == (2, 2.0, 1)
     assert second == {"step": 4, "skipped": 2}
-    assert "step 4/4  2 skipped: not finite" in capsys.readouterr().out
+    assert "step 4/4  2 skipped: not finite" in caplog.messages[-1]
 
 
 @pytest.mark.parametrize(

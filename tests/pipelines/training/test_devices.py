@@ -27,10 +27,10 @@ def test_half_precision_where_the_cpu_multiplies_it():
 
 
 def test_compilation():
-    assert devices.what_xla_compiles(TrainingConfig(jit="on")) == "model"
-    assert devices.what_xla_compiles(TrainingConfig(jit="off")) == "nothing"
+    assert devices.xla_scope(TrainingConfig(jit="on")) == "model"
+    assert devices.xla_scope(TrainingConfig(jit="off")) == "nothing"
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
-    assert devices.what_xla_compiles(TrainingConfig()) == ("model" if has_gpu else "loss")
+    assert devices.xla_scope(TrainingConfig()) == ("model" if has_gpu else "loss")
 
 
 def test_strategies():

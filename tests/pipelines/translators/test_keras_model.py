@@ -13,7 +13,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 from pipelines.errors import InputError
 from pipelines.exporters.saved_model import export_saved_model
 from pipelines.run.directory import RunDirectory
-from pipelines.training.loop import load_translator
+from pipelines.translators.keras_model import load_translator
 from tests.support.layer_checks import run_python
 from tests.support.runs import pairs
 

@@ -1,0 +1,92 @@
+"""A whole training job: prepare the text, train, score, export."""
+
+import contextlib
+import dataclasses
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pipelines.config import RunConfig
+from pipelines.corpora.corpus import Corpus
+from pipelines.data.preparation import Prepared, open_prepared, prepare
+from pipelines.errors import InputError
+from pipelines.run.directory import RunDirectory
+from pipelines.run.provenance import Provenance
+from pipelines.training import devices
+from pipelines.training.finish import finish
+from pipelines.training.loop import train
+from pipelines.training.workers import Workers
+
+
+def run_job(
+    config: RunConfig,
+    run_dir: str | Path,
+    *,
+    corpus: Corpus | None = None,
+    prepared_directory: str | Path | None = None,
+    export_dir: str | Path | None = None,
+) -> signal.Signals | None:
+    """Trains from the last checkpoint of a run directory, or from the beginning, to the end.
+
+    Of several workers, the chief alone writes.
+
+    Args:
+        config: what to train, and how.
+        run_dir: the run directory, made if need be.
+        corpus: the text, whose arrays the run directory then keeps, or
+        prepared_directory: what `prepare` made of it.
+        export_dir: where a SavedModel goes in the end, if anywhere.
+
+    Returns:
+        The signal that ended training early, if one did; everything is saved then.
+
+    Raises:
+        InputError: the user has to change something; see the functions called here.
+    """
+    strategy = devices.make_strategy(config.training)
+    workers = Workers.of(strategy)
+    directory = RunDirectory(run_dir)
+    with contextlib.ExitStack() as stack:
+        locked = stack.enter_context(directory.locked()) if workers.is_chief else None
+        if prepared_directory is not None:
+            prepared = open_prepared(prepared_directory)
+            config = _as_prepared(config, prepared.settings)
+        elif corpus is not None and locked:
+            prepared = _prepare(config, corpus, directory.path)
+        else:
+            raise InputError("several workers need a prepared directory that all of them can read")
+        provenance = Provenance.of(
+            config,
+            prepared,
+            replicas=strategy.num_replicas_in_sync,
+            precision=devices.precision(config.training),
+        )
+        run = locked.open(provenance, prepared.tokenizer_path) if locked else None
+        with workers.reporting_loss_of_others():
+            ended_by = train(provenance, prepared, run, workers)
+        if run and not ended_by:
+            finish(prepared, run, export_dir)
+        workers.wait_for_all()
+    return ended_by
+
+
+def _prepare(config: RunConfig, corpus: Corpus, run_dir: Path) -> Prepared:
+    return prepare(
+        corpus,
+        run_dir / "prepared",
+        vocabulary_size=config.model.vocabulary_size,
+        max_length=config.corpus.max_length,
+        num_shapes=config.corpus.num_shapes,
+    )
+
+
+def _as_prepared(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
+    """The configuration with what was decided when the corpus was prepared."""
+    names = ("source_language", "target_language", "max_length", "num_shapes")
+    decided = {name: settings[name] for name in names}
+    return dataclasses.replace(
+        config,
+        model=dataclasses.replace(config.model, vocabulary_size=settings["vocabulary_size"]),
+        corpus=dataclasses.replace(config.corpus, dataset=settings["corpus"], **decided),
+    )
