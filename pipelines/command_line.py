@@ -21,7 +21,7 @@ class _Section(DataclassWrapper):
 
     @property
     def title(self) -> str:
-        return inspect.getdoc(self.dataclass).splitlines()[0].rstrip(".")
+        return (inspect.getdoc(self.dataclass) or "").splitlines()[0].rstrip(".")
 
     @property
     def description(self) -> str:
@@ -45,7 +45,7 @@ class _HelpFormatter(simple_parsing.SimpleHelpFormatter):
 
 
 class Parser(simple_parsing.ArgumentParser):
-    """Flags from dataclasses; dashes and underscores alike, no abbreviations.
+    """Flags from dataclasses; dashes and underscores mean the same, no abbreviations.
 
     A wrong flag is answered with one line and exit status 2.
     """
@@ -77,6 +77,7 @@ class Parser(simple_parsing.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}\n")
+        raise AssertionError
 
 
 def parse_flags(dataclass: type, description: str, prog: str, arguments: Sequence[str]) -> Any:
@@ -98,7 +99,7 @@ def underscored(arguments: Sequence[str]) -> list[str]:
     ]
 
 
-def early_flags(arguments: Sequence[str], **defaults: str) -> argparse.Namespace:
+def early_flags(arguments: Sequence[str], **defaults: str | None) -> argparse.Namespace:
     """Reads the flags on which the defaults of others depend; leaves everything else alone."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     for name, default in defaults.items():
@@ -108,9 +109,9 @@ def early_flags(arguments: Sequence[str], **defaults: str) -> argparse.Namespace
 
 @contextlib.contextmanager
 def lasting_output() -> Iterator[None]:
-    """What is printed goes nowhere, rather than fail, once its reader has gone or its disk is full.
+    """Printing never fails: once its reader has gone or its disk is full, output is dropped.
 
-    Work of days must not end with the pipe that its progress was read from.
+    Days of work must not end with the pipe that its progress was read from.
     """
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = map(_Lasting, before)
@@ -178,7 +179,7 @@ def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
-        sys.stderr.close()  # the reader has had enough: nothing to tell
+        sys.stderr.close()  # the reader has had enough: nothing to report
         sys.exit(0)
     except OSError as error:  # a full disk, a missing permission
         print(

@@ -204,7 +204,7 @@ _BIG = {
     "average_checkpoints": 20,
 }
 _T2T = {"warmup_steps": 8000, "beta_2": 0.997}
-TRAINING_PRESETS = {
+TRAINING_PRESETS: dict[str, dict[str, Any]] = {
     "tiny": {
         "steps": 4000,
         "warmup_steps": 600,
@@ -221,8 +221,8 @@ TRAINING_PRESETS = {
 }
 
 # The demo corpus never runs out of sentences, so that it needs no dropout.
-_DEMO_MODEL = {"vocabulary_size": 900, "dropout": 0.0}
-_DEMO_TRAINING = {
+_DEMO_MODEL: dict[str, Any] = {"vocabulary_size": 900, "dropout": 0.0}
+_DEMO_TRAINING: dict[str, Any] = {
     "steps": 1600,
     "tokens_per_replica": 2048,
     "warmup_steps": 400,
@@ -244,5 +244,5 @@ def default_config(preset: str, *, demo: bool) -> RunConfig:
         preset=preset,
         model=TransformerConfig.preset(preset, **(_DEMO_MODEL if demo else {})),
         corpus=CorpusConfig(),
-        training=TrainingConfig(**TRAINING_PRESETS[preset] | (_DEMO_TRAINING if demo else {})),
+        training=TrainingConfig(**{**TRAINING_PRESETS[preset], **(_DEMO_TRAINING if demo else {})}),
     )

@@ -1,9 +1,9 @@
 """Trains a translator: python -m pipelines.train_wmt"""
 
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from pipelines.command_line import Parser, early_flags, lasting_output, run
 from pipelines.config import CorpusConfig, RunConfig, TrainingConfig, default_config
@@ -35,27 +35,33 @@ class RunFlags:
 
 def main(arguments: Sequence[str]) -> int:
     with lasting_output():
-        config, corpus, flags = parse(arguments)
+        config, corpus, places = parse(arguments)
         load_tensorflow()
         from pipelines.training.job import run_job
 
         signal = run_job(
             config,
-            flags.run_dir,
+            places.run_dir,
             corpus=corpus,
-            prepared_directory=flags.prepared,
-            export_dir=flags.export_dir,
+            prepared_directory=places.prepared,
+            export_dir=places.export_dir,
         )
         if signal:
-            print(f"stopped; the same command resumes from {flags.run_dir}")
+            print(f"stopped; the same command resumes from {places.run_dir}")
         return 128 + signal if signal else 0  # what a shell reports of a program ended by a signal
 
 
-def parse(arguments: Sequence[str]) -> tuple[RunConfig, Corpus | None, RunFlags]:
+class Places(NamedTuple):
+    prepared: str | None
+    run_dir: str
+    export_dir: str | None
+
+
+def parse(arguments: Sequence[str]) -> tuple[RunConfig, Corpus | None, Places]:
     """What the flags ask for; nothing is read, downloaded or imported for it.
 
     Returns:
-        The configuration, the corpus unless a preparation takes its place, and the paths.
+        The configuration, the corpus unless a preparation takes its place, and the directories.
 
     Raises:
         InputError: a value out of its range.
@@ -76,10 +82,10 @@ def parse(arguments: Sequence[str]) -> tuple[RunConfig, Corpus | None, RunFlags]
             "every worker can read"
         )
     corpus = None if flags.run.prepared else config.corpus.corpus()
-    return config, corpus, _with_default_paths(flags.run, corpus)
+    return config, corpus, _places(flags.run, corpus)
 
 
-def _with_default_paths(flags: RunFlags, corpus: Corpus | None) -> RunFlags:
+def _places(flags: RunFlags, corpus: Corpus | None) -> Places:
     run_dir = flags.run_dir
     if run_dir is None:
         name = corpus.name if corpus else Path(flags.prepared or "").name
@@ -87,9 +93,7 @@ def _with_default_paths(flags: RunFlags, corpus: Corpus | None) -> RunFlags:
     export_dir = flags.export_dir
     if export_dir is None:
         export_dir = str(Path("saved_models") / Path(run_dir).name)
-    return dataclasses.replace(
-        flags, run_dir=run_dir, export_dir=None if export_dir == "none" else export_dir
-    )
+    return Places(flags.prepared, run_dir, None if export_dir == "none" else export_dir)
 
 
 if __name__ == "__main__":

@@ -1,1 +1,0 @@
-"""Measurements behind the numbers in the documentation."""

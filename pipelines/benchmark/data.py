@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipelines.benchmark.measuring import write_results
 from pipelines.benchmark.synthetic_text import write_parallel_text
@@ -68,7 +69,12 @@ def _measure(flags: Benchmark, pairs: int) -> dict:
         arrays = Path(scratch) / "prepared"
         prepared = _prepare(text, arrays, flags.vocabulary_size)
         text_bytes = sum(path.stat().st_size for path in text)
-        record = {"pairs": pairs, "text_bytes": text_bytes, "prepare": prepared, "read": []}
+        record: dict[str, Any] = {
+            "pairs": pairs,
+            "text_bytes": text_bytes,
+            "prepare": prepared,
+            "read": [],
+        }
         print(json.dumps(record), flush=True)
         for first_step, cached in READINGS:
             if not cached:
@@ -86,7 +92,7 @@ def _prepare(text: Sequence[Path], directory: Path, vocabulary_size: int) -> dic
     """Runs `pipelines.prepare` and looks at it from outside."""
     flags = ["--train_source", text[0], "--train_target", text[1], "--output", directory]
     flags += ["--vocabulary_size", str(vocabulary_size)]
-    command = [sys.executable, "-m", "pipelines.prepare", *flags]
+    command = [sys.executable, "-m", "pipelines.prepare", *map(str, flags)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     phases = _watch(process, directory)
     if process.returncode:

@@ -30,7 +30,7 @@ def seconds_in_turns(
 def ratios(turns: list[dict[str, float]], over: str) -> dict[str, float]:
     """Time of each other contestant over that of one: the median of the ratios within a turn.
 
-    A machine that slows down or is shared moves all contestants of a turn alike.
+    A machine that slows down or is shared slows all contestants of a turn.
     """
     return {
         name: statistics.median(turn[name] / turn[over] for turn in turns)

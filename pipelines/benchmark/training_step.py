@@ -7,12 +7,13 @@ sinusoids, as Shaw et al. 2018 compare them in section 3.3: 7% fewer steps per s
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
 from pipelines.benchmark.measuring import ratios, seconds_in_turns, settings_of, write_results
 from pipelines.command_line import parse_flags, run
 from pipelines.errors import InputError
 
-CONTESTANTS = {
+CONTESTANTS: dict[str, dict[str, Any]] = {
     "sinusoidal": {"position": "sinusoidal"},
     "transpose_reshape": {"position": "relative", "implementation": "transpose_reshape"},
     "bucketed": {"position": "relative", "implementation": "bucketed"},
@@ -31,7 +32,7 @@ class Benchmark:
     """target tokens in a batch, and as many source tokens"""
     length: int = 32
     """of each side of a pair"""
-    precision: str = "auto"
+    precision: Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"] = "auto"
     """float32, mixed_bfloat16, mixed_float16 or auto"""
     turns: int = 5
     """times that each contestant takes a step"""
@@ -62,7 +63,7 @@ def main(arguments: Sequence[str]) -> None:
     write_results(flags.output, settings=settings, seconds=turns, ratios=over_sinusoidal)
 
 
-def _step(flags: Benchmark, fields: dict[str, str]) -> Callable[[], float]:
+def _step(flags: Benchmark, fields: dict[str, Any]) -> Callable[[], float]:
     import keras
     import numpy as np
     import tensorflow as tf

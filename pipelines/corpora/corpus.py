@@ -19,7 +19,9 @@ class Corpus(Protocol):
     source_language: str
     target_language: str
     splits: tuple[str, ...]
-    text_bytes: int | None
+
+    @property
+    def text_bytes(self) -> int | None: ...
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
         """Stream the (source, target) pairs of a split from its beginning, as often as called.

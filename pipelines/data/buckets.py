@@ -125,12 +125,12 @@ def bucket_report(
         bucket, their totals, and what was dropped and why.
     """
     header = ("bucket", "S x T", "pairs", "batch", "batches", "remainder", "padding")
-    rows = [header]
+    rows: list[tuple[str, ...]] = [header]
     for number, (bucket, size) in enumerate(zip(buckets, sizes, strict=True)):
         shape = f"{bucket.source_length} x {bucket.target_length}"
         batches, remainder = divmod(bucket.pairs, size)
         counts = (bucket.pairs, size, batches, remainder)
-        rows.append((str(number), shape, *map("{:,}".format, counts), _percent(bucket)))
+        rows.append((str(number), shape, *(f"{count:,}" for count in counts), _percent(bucket)))
 
     pairs = sum(bucket.pairs for bucket in buckets)
     batches = sum(bucket.pairs // size for bucket, size in zip(buckets, sizes, strict=True))

@@ -122,7 +122,7 @@ def shift_right(labels: np.ndarray) -> np.ndarray:
 
 
 def _check_sizes(metadata: Mapping, arrays: Mapping[str, np.ndarray]) -> None:
-    """Raises ValueError unless the arrays have the sizes that the metadata tells."""
+    """Raises ValueError unless the arrays have the sizes that the metadata states."""
     pairs = metadata["pairs"]
     sizes = {"pairs": pairs, "source_offsets": pairs + 1, "target_offsets": pairs + 1}
     sizes |= {f"{side}_ids": metadata[f"{side}_tokens"] for side in ("source", "target")}

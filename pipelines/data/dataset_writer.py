@@ -10,9 +10,10 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from pipelines.data.buckets import Bucket, choose_boundaries
 from pipelines.data.dataset import FORMAT, METADATA_FILE
@@ -145,7 +146,7 @@ class TokenizedCorpusWriter:
                     longest[bucket] = np.maximum(longest[bucket], lengths[members].max(axis=0))
                     tokens[bucket] += lengths[members].sum(axis=0)
         rows = zip(longest.tolist(), counts.tolist(), tokens.tolist(), strict=True)
-        return [Bucket(*shape, count, *both) for shape, count, both in rows]
+        return [Bucket(S, T, count, *both) for (S, T), count, both in rows]
 
     def _lengths(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yields (number of the first pair, int `[chunk, 2]` lengths of both sides)."""
@@ -168,7 +169,7 @@ class TokenizedCorpusWriter:
             self._stack = stack.pop_all()
         return self
 
-    def __exit__(self, error_type: type | None, *error) -> bool:
+    def __exit__(self, error_type: type[BaseException] | None, *error: Any) -> bool | None:
         if error_type is not None:
             return self._stack.__exit__(error_type, *error)
         with self._stack:
@@ -228,7 +229,7 @@ class _GrowingArray:
             self._file.close()
 
 
-def _write_header(file: BinaryIO, dtype: type, size: int) -> None:
+def _write_header(file: BinaryIO, dtype: DTypeLike, size: int) -> None:
     descr = np.lib.format.dtype_to_descr(np.dtype(dtype))
     header = {"descr": descr, "fortran_order": False, "shape": (size,)}
     np.lib.format.write_array_header_1_0(file, header)

@@ -73,9 +73,8 @@ class Prepared:
             raise InputError(
                 f"split must be one of {', '.join(self.splits) or '(none)'}, got {split!r}"
             )
-        return tuple(
-            _read(path).decode().split("\n")[:-1] for path in _text_paths(self.directory, split)
-        )
+        source, target = _text_paths(self.directory, split)
+        return _lines(source), _lines(target)
 
 
 def prepare(
@@ -193,6 +192,10 @@ def _write_text(directory: Path, split: str, pairs: Iterable[tuple[str, str]]) -
 
 def _text_paths(directory: Path, split: str) -> tuple[Path, Path]:
     return directory / f"{split}.source", directory / f"{split}.target"
+
+
+def _lines(path: Path) -> list[str]:
+    return _read(path).decode().split("\n")[:-1]
 
 
 def _read(path: Path) -> bytes:

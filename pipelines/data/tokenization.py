@@ -49,7 +49,7 @@ def tokenize(
 def _in_batches(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yields UTF-8 lines of both sides, two arrays of objects (NumPy's bytes lose final NULs).
 
-    A batch is full at a number of pairs or of bytes, so that no lines are too long for the memory.
+    A batch is full at a number of pairs or of bytes, so that long lines cannot exhaust the memory.
     """
     sources, targets, size = [], [], 0
     for source, target in pairs:

@@ -5,6 +5,7 @@ import io
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import sentencepiece
 import tensorflow as tf
@@ -18,7 +19,7 @@ from pipelines.files.atomic import new_file
 # The four special ids, the 256 bytes of `byte_fallback`, and one character.
 _SMALLEST_VOCABULARY = 4 + 256 + 1
 
-_TRAINING = {
+_TRAINING: dict[str, Any] = {
     "model_type": "unigram",
     "pad_id": PAD_ID,
     "unk_id": UNKNOWN_ID,

@@ -1,1 +1,0 @@
-"""Forms in which a trained model is deployed."""

@@ -131,7 +131,7 @@ def _try_to_lock(descriptor: int) -> bool:
 def _new(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     temporary = _hidden(path)
     try:
-        if not path.parent.exists():  # a file in its place is told by what follows
+        if not path.parent.exists():  # what follows reports a file in its place
             path.parent.mkdir(parents=True, exist_ok=True)
         remove_leftovers(path.parent)
         with _locked(temporary, make):

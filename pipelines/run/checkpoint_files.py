@@ -56,7 +56,7 @@ def write_checkpoint(
         model.save_weights(weights)
         (directory / WEIGHTS).write_bytes(weights.getbuffer())
         if optimizer is not None:
-            variables: dict[str, np.ndarray] = {}
+            variables: dict[str, Any] = {}
             optimizer.save_own_variables(variables)
             np.savez(directory / OPTIMIZER, **variables)
         text = json.dumps(state, indent=2, ensure_ascii=False)

@@ -217,9 +217,9 @@ class CheckpointWriter(Checkpoints):
                     f"{next(iter(damage.values()))}"
                 )
             return RunState()
-        for path, error in damage.items():
+        for path, damaged in damage.items():
             aside = _unused(path.with_name(f"{path.name}.damaged"))
-            _LOG.warning("%s: set aside as %s", error, aside.name)
+            _LOG.warning("%s: set aside as %s", damaged, aside.name)
             path.rename(aside)
         self._set_best(state["best"])
         return RunState(state["step"], state["best"], state["interval"])

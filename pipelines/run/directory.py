@@ -196,7 +196,7 @@ class TrainingRun(RunDirectory):
         append_line(self.history_path, record)
 
     def rewind_history(self, step: int) -> None:
-        """Drops what `history.jsonl` tells of steps after the one that is resumed from.
+        """Drops what `history.jsonl` says of steps after the one that is resumed from.
 
         Raises:
             InputError: it cannot be read or written.

@@ -13,7 +13,7 @@ from pipelines.run.provenance import code_version
 
 @dataclass(frozen=True)
 class Bleu:
-    """A corpus score, 0 to 100, and the signature that tells how it was computed."""
+    """A corpus score, 0 to 100, and the signature that says how it was computed."""
 
     score: float
     signature: str

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import keras
 import tensorflow as tf
@@ -112,7 +113,7 @@ class Progress(AfterCounting):
 
     def _report(self) -> None:
         step, sums = self.state.step, self.state.interval
-        record = {"step": step}
+        record: dict[str, float] = {"step": step}
         line = f"step {step:,}/{self.last_step:,}"
         if "updates" in sums:
             record |= self._averages()
@@ -188,7 +189,7 @@ class Validation:
 class ValidationAndCheckpoints(AfterCounting):
     """Validates, then saves: every so many updates, every so many minutes, and in the end.
 
-    In this order, so that whoever resumes from a checkpoint finds the validation of its step.
+    In this order: a run that resumes from a checkpoint has been validated at its step.
 
     Args:
         save: `save(interrupted=False)` writes a checkpoint of the state; interrupted is one where
@@ -244,7 +245,7 @@ class Interruption(keras.callbacks.Callback):
         super().__init__()
         self.workers = workers
         self.signal: signal.Signals | None = None
-        self._previous = {}
+        self._previous: dict[int, Any] = {}
 
     def on_train_begin(self, logs=None):
         for number in (signal.SIGINT, signal.SIGTERM):

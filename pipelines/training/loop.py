@@ -108,7 +108,7 @@ def _restore(run: TrainingRun | None, trainer: TranslationTrainer, workers: Work
         return state
     variables = [*trainer.transformer.weights, *trainer.optimizer.variables]
     values = [keras.ops.convert_to_numpy(variable) for variable in variables]
-    step, *values = workers.from_chief([np.int64(state.step), *values])
+    step, *values = workers.from_chief([np.asarray(state.step, np.int64), *values])
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
     state.step = int(step)

@@ -25,7 +25,7 @@ class TranslationTrainer(keras.Model):
     """Trains a `Transformer` with Keras's `fit` on batches of `pipelines.data.input`.
 
     Dropout is a pure function of (seed, step, replica, micro-batch): a resumed run draws the same
-    masks as one that was never stopped, and no two replicas draw alike.
+    masks as one that was never stopped, and no two replicas draw the same.
 
     Args:
         transformer: the model, built in the scope of the strategy.
@@ -45,6 +45,8 @@ class TranslationTrainer(keras.Model):
     `correct`, `tokens` (target tokens), `source_tokens` and `positions` (of both sides, padding
     included); and `non_finite`, in how many replicas loss or gradient is not finite.
     """
+
+    train_function: Any  # Keras's
 
     def __init__(
         self,
@@ -91,12 +93,10 @@ class TranslationTrainer(keras.Model):
             replica = tf.distribute.get_replica_context()
             tokens = tf.add_n([self._count(batch["labels"]) for batch in batches])
             total = tf.maximum(replica.all_reduce(tf.distribute.ReduceOp.SUM, tokens), 1.0)
-            grads, logs = None, None
-            for number, batch in enumerate(batches):
-                seed = self._dropout_seed(replica, number)
-                new_grads, new_logs = gradients(batch, total, seed)
-                grads = new_grads if grads is None else _add(grads, new_grads)
-                logs = new_logs if logs is None else _add(logs, new_logs)
+            grads, logs = gradients(batches[0], total, self._dropout_seed(replica, 0))
+            for number, batch in enumerate(batches[1:], start=1):
+                more = gradients(batch, total, self._dropout_seed(replica, number))
+                grads, logs = _add(grads, more[0]), _add(logs, more[1])
             if self.clip_norm:
                 grads = self._clip(replica, grads)
             if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):

@@ -156,8 +156,10 @@ class Clause(NamedTuple):
         """Verb second, after one of the subject, the fronted time, the clause `before`."""
         finite, rest = german_verb(self.verb, self.mood, self.subject.plural)
         words = [self.subject.german(NOMINATIVE), finite]
-        if before or self.fronted:
-            words = [before or self.time.german, finite, words[0]]
+        if self.time and self.fronted:
+            before = before or self.time.german
+        if before:
+            words = [before, finite, words[0]]
         self._add_german_middle(words, with_time=not self.fronted)
         if rest:
             words.append(rest)
@@ -173,17 +175,17 @@ class Clause(NamedTuple):
 
     def _add_german_middle(self, words: list[str], *, with_time: bool) -> None:
         """Append recipient, time, manner, object, place; a dative object stands as recipient."""
-        dative_object = self.object and self.verb.object_case == DATIVE
+        dative = self.object if self.verb.object_case == DATIVE else None
         if self.recipient:
             words.append(self.recipient.german(DATIVE))
-        if dative_object:
-            words.append(self.object.german(DATIVE))
+        if dative:
+            words.append(dative.german(DATIVE))
         if self.time and with_time:
             words.append(self.time.german)
         if self.manner:
             manner = self.manner
             words.append(manner.german() if isinstance(manner, Adverbial) else manner.german)
-        if self.object and not dative_object:
+        if self.object and not dative:
             words.append(self.object.german(ACCUSATIVE))
         if self.place:
             words.append(self.place.german())
@@ -199,7 +201,7 @@ class Sentence(NamedTuple):
 
     def english(self) -> str:
         first, conjunction, second, second_first = self
-        if not second:
+        if not second or not conjunction:
             return _finish(first.english())
         joined = f"{conjunction.english} {second.english()}"
         if second_first:
@@ -208,7 +210,7 @@ class Sentence(NamedTuple):
 
     def german(self) -> str:
         first, conjunction, second, second_first = self
-        if not second:
+        if not second or not conjunction:
             return _finish(first.german_main())
         word = conjunction.german_past if second.mood == PAST else conjunction.german
         subordinate = conjunction.subordinating
@@ -220,20 +222,20 @@ class Sentence(NamedTuple):
 
 
 def english_verb(verb: morphology.Verb, mood: Mood, plural: bool) -> str:
-    if mood == PRESENT:
-        return verb.english if plural else verb.english_singular
+    if isinstance(mood, morphology.Modal):
+        return f"{mood.english_plural if plural else mood.english} {verb.english}"
     if mood == PAST:
         return verb.english_past
-    return f"{mood.english_plural if plural else mood.english} {verb.english}"
+    return verb.english if plural else verb.english_singular
 
 
 def german_verb(verb: morphology.Verb, mood: Mood, plural: bool) -> tuple[str, str]:
     """The finite verb, and the particle, participle or infinitive that ends a main clause."""
-    if mood == PRESENT:
-        return (verb.infinitive if plural else verb.singular), verb.particle
+    if isinstance(mood, morphology.Modal):
+        return (mood.german_plural if plural else mood.german), verb.particle + verb.infinitive
     if mood == PAST:
         return verb.auxiliary[plural], verb.participle
-    return (mood.german_plural if plural else mood.german), verb.particle + verb.infinitive
+    return (verb.infinitive if plural else verb.singular), verb.particle
 
 
 def _at_end(mood: Mood, finite: str, rest: str) -> str:

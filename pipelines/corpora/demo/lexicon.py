@@ -32,7 +32,8 @@ def _verbs(text: str) -> tuple[Verb, ...]:
         particle = "".join(mark for mark in marks if mark not in ("sein", "dative"))
         auxiliary = ("ist", "sind") if "sein" in marks else ("hat", "haben")
         case = DATIVE if "dative" in marks else ACCUSATIVE
-        verbs.append(Verb(*row[:6], particle, auxiliary, case))
+        forms = row[0], row[1], row[2], row[3], row[4], row[5]
+        verbs.append(Verb(*forms, particle, auxiliary, case))
     return tuple(verbs)
 
 

@@ -1,0 +1,91 @@
+"""What is imported when: a mistyped flag is answered before anything slow is."""
+
+import pytest
+
+from tests.support.layer_checks import run_python
+
+WATCH = """
+import sys
+sys.path.insert(0, "")
+SLOW = ("tensorflow", "keras", "tensorflow_datasets", "tensorflow_text", "sentencepiece", "numpy")
+from pipelines.command_line import run
+from pipelines import {module}
+sys.argv = ["program", *{arguments}]
+try:
+    run({module}.main)
+except SystemExit as ended:
+    print(ended.code, *[name for name in SLOW if name in sys.modules])
+"""
+
+WRONG = {
+    "train_wmt": [
+        ["--nosuchflag", "3"],
+        ["--steps", "0"],
+        ["--model_dim", "7", "--num_heads", "2"],
+        ["--preset", "enormous"],
+        ["--dataset", "wmt14_translate/cs-en"],
+        ["--dataset", "wmt14_translate/de-en", "--target_language", "fr"],
+        ["--train_source", "absent.en", "--train_target", "absent.de"],
+        ["--strategy", "multi_worker"],
+    ],
+    "prepare": [["--nosuchflag", "3"], ["--output", "x", "--dataset", "mnist"]],
+    "evaluate": [
+        ["--nosuchflag", "3"],
+        ["--run_dir", "x", "--source", "x", "--reference", "x", "--beam_size", "0"],
+    ],
+    "translate": [["--nosuchflag", "3"], ["--model", "absent"]],
+    "export": [
+        ["--nosuchflag", "3"],
+        ["--run_dir", "x", "--format", "tflite", "--output", "y", "--version", "3"],
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    "module, arguments",
+    [(module, arguments) for module, several in WRONG.items() for arguments in several],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_a_wrong_flag_is_told_before_anything_slow_is_imported(module, arguments):
+    output = run_python(WATCH.format(module=module, arguments=arguments))
+    status, *slow = output.splitlines()[-1].split()
+    assert status == "2"
+    assert not set(slow) - {"numpy"}
+
+
+@pytest.mark.parametrize("name", ["wmt14_translate/de-en", "wmt_t2t_translate/de-en"])
+def test_flags_of_a_data_set_are_parsed_without_looking_at_it(name):
+    output = run_python(
+        f"""
+import sys
+from pipelines.train_wmt import parse
+config, corpus, places = parse(["--dataset", {name!r}])
+print(corpus.name, places.run_dir, "tensorflow_datasets" in sys.modules, "keras" in sys.modules)
+"""
+    )
+    assert output == f"{name} runs/{name.replace('/', '-')} False False"
+
+
+def test_config_imported_alone_is_that_of_the_package():
+    output = run_python(
+        """
+import sys
+from pipelines.config import TransformerConfig
+before = "keras" in sys.modules
+import tf_relpos
+from tf_relpos.config import TransformerConfig as own
+print(before, "keras" in sys.modules, TransformerConfig is tf_relpos.TransformerConfig is own)
+"""
+    )
+    assert output == "False True True"
+
+
+def test_a_module_of_a_package_that_is_imported_already():
+    output = run_python(
+        """
+import tf_relpos
+from pipelines.importing import import_alone
+print(import_alone("tf_relpos.config").TransformerConfig is tf_relpos.TransformerConfig)
+"""
+    )
+    assert output == "True"

@@ -1,0 +1,128 @@
+"""The floor plan: imports go down only, and `tf_relpos` needs Keras and NumPy alone.
+
+Read off the syntax trees, so that imports inside functions count as well.
+"""
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+# From the top down; what stands on one floor may use each other. `benchmark` measures all of it.
+FLOORS = (
+    {"benchmark"},
+    {"prepare", "train_wmt", "evaluate", "translate", "export"},
+    {"training"},
+    {"exporters"},
+    {"translators"},
+    {"run"},
+    {"config", "data"},
+    {"corpora", "files"},
+    {"command_line", "importing"},
+    {"errors"},
+)
+FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+COMMANDS = FLOORS[1]
+PIPELINES = sorted((ROOT / "pipelines").rglob("*.py"))
+TF_RELPOS = sorted((ROOT / "tf_relpos").rglob("*.py"))
+
+# The modules of forms that start fast: what they import when they are imported.
+START_FAST = ("base", "open", "tflite", "ctranslate2", "served", "rest")
+SLOW = {"tensorflow", "tensorflow_text", "keras", "tf_relpos"}
+
+
+def name_of(path):
+    """pipelines/run/directory.py -> pipelines.run.directory"""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def imports(path, *, inside_functions=True):
+    """The full names of the modules, and of what is taken from them, that a file imports."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = list(ast.walk(tree) if inside_functions else tree.body)
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def room_of(name):
+    """pipelines.run.directory -> run"""
+    return name.split(".")[1]
+
+
+def rooms_used(path):
+    return {
+        room_of(name) for name in imports(path) if name.startswith("pipelines.") and "." in name
+    }
+
+
+def ids(paths):
+    return [name_of(path) for path in paths]
+
+
+INSIDE = [path for path in PIPELINES if path.parent != ROOT / "pipelines" or path.stem in FLOOR_OF]
+
+
+@pytest.mark.parametrize("path", INSIDE, ids=ids(INSIDE))
+def test_imports_go_down_only(path):
+    room = room_of(name_of(path))
+    allowed = {other for other, floor in FLOOR_OF.items() if floor >= FLOOR_OF[room]}
+    if room in COMMANDS:
+        allowed -= COMMANDS - {room}
+    assert rooms_used(path) <= allowed
+
+
+def test_every_module_stands_on_a_floor():
+    assert {room_of(name_of(path)) for path in INSIDE} == set(FLOOR_OF)
+    top = {path.stem for path in (ROOT / "pipelines").glob("*.py")} - {"__init__"}
+    assert top <= set(FLOOR_OF)
+
+
+def test_there_is_no_circle_of_modules():
+    modules = {name_of(path) for path in PIPELINES}
+    uses = {
+        name_of(path): {
+            module
+            for name in imports(path)
+            for module in (name, name.rpartition(".")[0])
+            if module in modules and module != "pipelines"
+        }
+        for path in PIPELINES
+    }
+    while ends := {module for module, others in uses.items() if not others}:
+        uses = {module: others - ends for module, others in uses.items() if module not in ends}
+    assert not uses
+
+
+@pytest.mark.parametrize("path", TF_RELPOS, ids=ids(TF_RELPOS))
+def test_tf_relpos_imports_keras_and_numpy_alone(path):
+    allowed = {"keras", "numpy", "tf_relpos", *sys.stdlib_module_names}
+    assert {name.partition(".")[0] for name in imports(path)} <= allowed
+
+
+def test_tf_relpos_is_ten_flat_files():
+    assert len(TF_RELPOS) == 1 + 10
+    assert {path.parent for path in TF_RELPOS} == {ROOT / "tf_relpos"}
+
+
+@pytest.mark.parametrize("path", [p for p in PIPELINES if p.stem == "__init__"], ids=name_of)
+def test_rooms_have_empty_doors(path):
+    if path.parent != ROOT / "pipelines":
+        assert not path.read_text(encoding="utf-8").strip()
+
+
+@pytest.mark.parametrize("name", START_FAST)
+def test_forms_that_start_fast_import_nothing_slow(name):
+    path = ROOT / "pipelines" / "translators" / f"{name}.py"
+    found = {
+        name
+        for name in imports(path, inside_functions=False)
+        if name.partition(".")[0] in SLOW and not name.startswith("tf_relpos.config.")
+    }
+    assert not found
