@@ -42,7 +42,7 @@ def import_alone(module: str) -> ModuleType:
     """A module of a package, without running the package's own `__init__` for it.
 
     `tf_relpos.config` has the flags of the model and needs the standard library alone, but the
-    package around it imports Keras, and Keras TensorFlow: seconds before a mistyped flag is answered.
+    package around it imports Keras, and Keras TensorFlow: a mistyped flag would wait for seconds.
     Importing the package later runs its `__init__` as usual, with this very module in it.
     """
     package = module.rpartition(".")[0]

@@ -82,7 +82,7 @@ class TextFileCorpus:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    r"""Stream the lines of a UTF-8 text file, plain or gzipped (recognised by its content), without ends.
+    r"""Stream the lines of a UTF-8 text file, plain or gzipped (whatever its name), without ends.
 
     Only "\n" ends a line: whatever else Python takes for a line end (U+2028, U+0085, a lone "\r")
     occurs inside sentences and would shift one side against the other. One "\r" before the "\n"

@@ -95,7 +95,7 @@ class Workers:
             ) from error
 
     def check_same(self, values: Mapping[str, object]) -> None:
-        """Compares values that must be the same on all workers, anything JSON can hold; all must ask.
+        """Compares values that must be equal on all workers, anything JSON holds; all must ask.
 
         Raises:
             InputError: a worker has another value than the chief.
