@@ -150,10 +150,15 @@ class _Lasting:
 
 
 class _StandardStreams(logging.Handler):
-    """What the library logs, as lines: warnings on standard error, all else on standard output."""
+    """What the library logs, as lines.
+
+    Warnings go to standard error, and so does the progress of preparing text, whose output is the
+    report at its end. Training's progress is its output.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
-        stream = sys.stderr if record.levelno >= logging.WARNING else sys.stdout
+        is_aside = record.levelno >= logging.WARNING or record.name.startswith("pipelines.data.")
+        stream = sys.stderr if is_aside else sys.stdout
         print(self.format(record), file=stream, flush=True)
 
 

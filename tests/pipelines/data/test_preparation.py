@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 import pipelines.data.tokenization
+from pipelines.command_line import show_log
 from pipelines.data.dataset import METADATA_FILE
 from pipelines.data.preparation import open_prepared, prepare
 from pipelines.data.tokenizer import Tokenizer
@@ -215,7 +216,8 @@ def test_unusable_corpora_and_places_are_refused(tmp_path, directory):
         prepare(WordCorpus({"train": 50}), tmp_path / "file", **SETTINGS)
 
 
-def test_progress_is_told_on_stderr(tmp_path, capsys, monkeypatch):
+def test_progress_is_shown_on_stderr(tmp_path, capsys, monkeypatch):
+    show_log()
     monkeypatch.setattr(pipelines.data.tokenization, "_SECONDS_BETWEEN_REPORTS", 0.0)
     monkeypatch.setattr(pipelines.data.tokenization, "_PAIRS_PER_CALL", 50)
     prepare(WordCorpus({"train": 120}), tmp_path / "run", **SETTINGS)

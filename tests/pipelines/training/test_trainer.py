@@ -229,8 +229,10 @@ def test_two_replicas_train_like_one(tmp_path):
         f"""
 import json, keras, numpy as np
 from pipelines import train_wmt
+from pipelines.command_line import show_log
 from pipelines.run.directory import RunDirectory
 from pipelines.run.models import build_model
+show_log()
 results = {{}}
 for name, arguments in {runs!r}.items():
     train_wmt.main(arguments)
