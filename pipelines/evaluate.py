@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> None:
     from pipelines.run.directory import RunDirectory
     from pipelines.run.scoring import bleu
     from pipelines.training.finish import score_record
-    from pipelines.training.loop import load_translator
+    from pipelines.translators.keras_model import load_translator
 
     run_directory = RunDirectory(flags.run_dir)
     translator, step = load_translator(

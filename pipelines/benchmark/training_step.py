@@ -69,13 +69,14 @@ def _step(flags: Benchmark, fields: dict[str, str]) -> Callable[[], float]:
 
     from pipelines.config import TrainingConfig, default_config
     from pipelines.data.dataset import shift_right
-    from pipelines.training.loop import build, devices
+    from pipelines.run.models import build_model
+    from pipelines.training import devices
     from pipelines.training.trainer import TranslationTrainer
 
     training = TrainingConfig(precision=flags.precision)
     preset = default_config(flags.preset, demo=False).model
     config = dataclasses.replace(preset, vocabulary_size=flags.vocabulary_size, **fields)
-    model = build(config, dtype=devices.precision(training))
+    model = build_model(config, dtype=devices.precision(training))
     trainer = TranslationTrainer(model, xla=devices.what_xla_compiles(training))
     trainer.compile(optimizer=keras.optimizers.Adam(1e-4), jit_compile=False)
     trainer.optimizer.build(model.trainable_variables)

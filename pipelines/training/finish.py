@@ -4,10 +4,11 @@ import subprocess
 
 from pipelines.config import RunConfig
 from pipelines.data.preparation import Prepared
+from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.saved_model import export_saved_model
 from pipelines.run.directory import RunDirectory
 from pipelines.run.scoring import bleu
-from pipelines.training.loop import load_translator
+from pipelines.translators.keras_model import load_translator
 
 _SAMPLES = 3
 
@@ -35,7 +36,8 @@ def finish(
         for source, translation in list(zip(sources, translations, strict=True))[:_SAMPLES]:
             print(f"  {source}\n  -> {translation}")
     if export_dir:
-        print(f"exported {export_saved_model(translator, export_dir)}", flush=True)
+        path = export_saved_model(Exportable.from_run(translator, run), export_dir)
+        print(f"exported {path}", flush=True)
 
 
 def score_record(run, split, score, checkpoint, step, translator) -> dict:

@@ -17,12 +17,13 @@ from pipelines.data.tokenizer import Tokenizer
 from pipelines.files.atomic import write_text
 from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import RunDirectory
+from pipelines.run.models import build_model
 from pipelines.run.scoring import bleu
 from pipelines.training import callbacks, devices
 from pipelines.training.trainer import TranslationTrainer
 from pipelines.training.workers import Workers
 from pipelines.translators.keras_model import Translator
-from tf_relpos import Transformer, TransformerConfig, WarmupInverseSqrt
+from tf_relpos import Transformer, WarmupInverseSqrt
 
 
 def train(
@@ -115,7 +116,7 @@ def _make_trainer(
     """Model and optimizer with all their variables."""
     training = config.training
     with strategy.scope():
-        transformer = build(config.model, dtype=devices.precision(training))
+        transformer = build_model(config.model, dtype=devices.precision(training))
     trainer = TranslationTrainer(
         transformer,
         strategy,
@@ -140,28 +141,6 @@ def _schedule(config: RunConfig) -> WarmupInverseSqrt:
     return WarmupInverseSqrt(
         config.model.model_dim, training.warmup_steps, training.learning_rate_scale
     )
-
-
-def build(config: TransformerConfig, dtype: str = "float32") -> Transformer:
-    """A `Transformer` with all its variables."""
-    model = Transformer(config, dtype=dtype)
-    model.build()
-    return model
-
-
-def load_translator(
-    run: RunDirectory, checkpoint: str = "last", *, beam_size: int = 4, alpha: float = 0.6
-) -> tuple[Translator, int]:
-    """A translator from a run directory, and the step of its weights.
-
-    Raises:
-        InputError: not a run directory, no such checkpoint, or files that do not match.
-    """
-    model = build(run.config().model)
-    run.check()
-    step = run.checkpoints.load(model, checkpoint)
-    tokenizer = Tokenizer(run.tokenizer_path)
-    return Translator(model, tokenizer, beam_size=beam_size, alpha=alpha), step
 
 
 def _micro_batches(config: RunConfig, replicas: int) -> int:
@@ -212,7 +191,12 @@ class _Validator:
     @functools.cached_property
     def translator(self) -> Translator:
         tokenizer = Tokenizer(self.prepared.tokenizer_path)
-        return Translator(build(self.trained.config), tokenizer, beam_size=1)
+        return Translator(
+            build_model(self.trained.config),
+            tokenizer,
+            beam_size=1,
+            max_source_length=self.prepared.settings["max_length"],
+        )
 
     def __call__(self) -> float:
         self.translator.model.set_weights(self.trained.get_weights())

@@ -5,52 +5,125 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from pipelines.data.tokenizer import Tokenizer
-from pipelines.translators.base import BATCH_SIZE, MAX_SOURCE_LENGTH, TextTranslator, Translation
+from pipelines.run.directory import RunDirectory
+from pipelines.run.models import build_model
+from pipelines.translators.base import (
+    ALPHA,
+    BATCH_SIZE,
+    BEAM_SIZE,
+    MAX_SOURCE_LENGTH,
+    TextTranslator,
+    Translation,
+)
 from tf_relpos import Transformer, beam_search
 
 
 class Translator(TextTranslator):
     """Translates sentences with a model, best hypotheses first.
 
-    A sentence is translated alike whatever else stands in its batch. Sources beyond
-    `MAX_SOURCE_LENGTH` subwords are cut there.
+    The translation of a sentence does not depend on what else is in its batch.
 
     Args:
         model: a `Transformer`, best in float32.
         tokenizer: its subwords.
         beam_size: hypotheses kept; 1 is greedy search.
         alpha: length penalty.
+        max_source_length: subwords read of a source, its end mark included; the rest is cut off.
+            A model should read no more than it was trained with.
     """
 
     def __init__(
-        self, model: Transformer, tokenizer: Tokenizer, *, beam_size: int = 4, alpha: float = 0.6
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        *,
+        beam_size: int = BEAM_SIZE,
+        alpha: float = ALPHA,
+        max_source_length: int = MAX_SOURCE_LENGTH,
     ):
         self.model = model
         self.tokenizer = tokenizer
         self.beam_size = beam_size
         self.alpha = alpha
+        self.max_source_length = max_source_length
 
         @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, None], tf.int32)])
-        def search(source_ids):
-            ids, scores = beam_search(model, source_ids, beam_size, alpha)
-            texts = tokenizer.decode(tf.reshape(ids, [-1, tf.shape(ids)[-1]]))
-            return tf.reshape(texts, tf.shape(scores)), scores
+        def search(source_ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            return search_texts(model, tokenizer, source_ids, beam_size, alpha)
 
         self._search = search
 
+    def read(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """string `[B]` -> int32 `[B, (ids)]`, what the model reads of each source."""
+        return self.tokenizer.encode(texts)[:, : self.max_source_length]
+
     def _translate_chunk(self, sentences: Sequence[str]) -> list[list[Translation]]:
-        """Batches sentences of like length, so that little time goes to padding."""
-        ids = self.tokenizer.encode(tf.constant([s.encode() for s in sentences]))
+        """Batches sentences of similar length, so that little time is spent on padding."""
+        ids = self.read(tf.constant([s.encode() for s in sentences]))
         lengths = ids.row_lengths().numpy()
         by_length = sorted(range(len(sentences)), key=lambda i: lengths[i])
         results: list[list[Translation]] = [[] for _ in sentences]
         for begin in range(0, len(by_length), BATCH_SIZE):
             chosen = by_length[begin : begin + BATCH_SIZE]
-            batch = tf.gather(ids, chosen)[:, :MAX_SOURCE_LENGTH].to_tensor()
-            texts, scores = self._search(batch)
+            texts, scores = self._search(tf.gather(ids, chosen).to_tensor())
             for i, row_texts, row_scores in zip(chosen, texts.numpy(), scores.numpy(), strict=True):
                 results[i] = [
                     Translation(text.decode(), float(score))
                     for text, score in zip(row_texts, row_scores, strict=True)
                 ]
         return results
+
+
+def search_texts(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    source_ids: tf.Tensor,
+    beam_size: int | tf.Tensor,
+    alpha: float | tf.Tensor,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The translations of sources as text, in the graph.
+
+    Args:
+        model: see `beam_search`, and so are `beam_size` and `alpha`.
+        tokenizer: the subwords of the model.
+        source_ids: int32 `[B, S]`, padded.
+
+    Returns:
+        string `[B, K]` and their scores, float32 `[B, K]`, best first.
+    """
+    ids, scores = beam_search(model, source_ids, beam_size, alpha)
+    texts = tokenizer.decode(tf.reshape(ids, [-1, tf.shape(ids)[-1]]))
+    return tf.reshape(texts, tf.shape(scores)), scores
+
+
+def load_translator(
+    run: RunDirectory,
+    checkpoint: str = "last",
+    *,
+    beam_size: int = BEAM_SIZE,
+    alpha: float = ALPHA,
+) -> tuple[Translator, int]:
+    """A translator from a run directory, and the step of its weights.
+
+    It reads sources up to the length that the run was trained with.
+
+    Args:
+        run: the directory.
+        checkpoint: "last", "best" or "average".
+        beam_size, alpha: see `Translator`.
+
+    Raises:
+        InputError: not a run directory, no such checkpoint, or files that do not match.
+    """
+    config = run.config()
+    model = build_model(config.model)
+    run.check()
+    step = run.checkpoints.load(model, checkpoint)
+    translator = Translator(
+        model,
+        Tokenizer(run.tokenizer_path),
+        beam_size=beam_size,
+        alpha=alpha,
+        max_source_length=config.corpus.max_length,
+    )
+    return translator, step

@@ -10,7 +10,7 @@ import pytest
 
 from pipelines import evaluate, prepare, train_wmt, translate
 from pipelines.run.directory import RunDirectory
-from pipelines.training.loop import build
+from pipelines.run.models import build_model
 from tests.support.layer_checks import assert_close
 from tests.support.runs import ENVIRONMENT, ROOT, call, command, history, run_command, train_flags
 
@@ -79,7 +79,7 @@ def test_training_outlives_the_reader_of_its_progress(corpus, tmp_path, number):
 
 def last_weights(run_dir):
     run = RunDirectory(run_dir)
-    model = build(run.config().model)
+    model = build_model(run.config().model)
     step = run.checkpoints.load(model)
     return step, np.concatenate([w.ravel() for w in model.get_weights()])
 

@@ -17,9 +17,9 @@ from pipelines import export, train_wmt
 from pipelines.corpora.text_files import read_lines
 from pipelines.run.directory import RunDirectory
 from pipelines.run.scoring import bleu
-from pipelines.training.loop import load_translator
 from pipelines.translators.base import Translation
 from pipelines.translators.ctranslate2 import CTranslate2Translator
+from pipelines.translators.keras_model import load_translator
 from pipelines.translators.open import open_translator
 from tests.support.c_program import compiled, needs_compiler, parse, run
 

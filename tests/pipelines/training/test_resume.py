@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipelines.run.directory import RunDirectory
-from pipelines.training.loop import build
+from pipelines.run.models import build_model
 from pipelines.translators.open import open_translator
 from tests.support.runs import ENVIRONMENT, ROOT, command, run_command, train_flags, write_corpus
 
@@ -143,7 +143,7 @@ def states(run):
 
 
 def weights(run, checkpoint):
-    model = build(run.config().model)
+    model = build_model(run.config().model)
     run.checkpoints.load(model, checkpoint)
     return model.get_weights()
 

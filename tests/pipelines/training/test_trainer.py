@@ -230,12 +230,12 @@ def test_two_replicas_train_like_one(tmp_path):
 import json, keras, numpy as np
 from pipelines import train_wmt
 from pipelines.run.directory import RunDirectory
-from pipelines.training.loop import build
+from pipelines.run.models import build_model
 results = {{}}
 for name, arguments in {runs!r}.items():
     train_wmt.main(arguments)
     run = RunDirectory(arguments[arguments.index("--run_dir") + 1])
-    model = build(run.config().model)
+    model = build_model(run.config().model)
     assert run.checkpoints.load(model) == 20
     results[name] = np.concatenate([w.ravel() for w in model.get_weights()])
 np.savez(r"{tmp_path / "weights.npz"}", **results)

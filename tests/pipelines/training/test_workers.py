@@ -17,7 +17,7 @@ from pipelines.data.epoch_plan import EpochPlan
 from pipelines.data.input import training_dataset
 from pipelines.errors import InputError
 from pipelines.run.directory import RunDirectory
-from pipelines.training.loop import build
+from pipelines.run.models import build_model
 from pipelines.training.workers import Workers, check_tf_config, replicas_of
 from tests.support.layer_checks import assert_close
 from tests.support.runs import ENVIRONMENT, MODEL, ROOT, call, command, flags, history, run_command
@@ -102,7 +102,7 @@ def ended(process):
 
 def weights(run_dir):
     run = RunDirectory(run_dir)
-    model = build(run.config().model)
+    model = build_model(run.config().model)
     assert run.checkpoints.load(model) == STEPS
     return np.concatenate([w.ravel() for w in model.get_weights()])
 

@@ -71,14 +71,22 @@ def test_a_saved_model_answers_with_the_settings_of_its_export_unless_told():
 @pytest.mark.parametrize(
     ("path", "choices", "message"),
     [
-        ("nothing", {}, "there is no model .*/nothing: it must be a run directory, a Saved"),
-        ("empty", {}, "empty is a directory without .* it holds nothing"),
-        ("other", {}, "other is a directory without .* it holds a.txt, b.txt"),
-        ("other/a.txt", {}, "a.txt is a file, but no .tflite"),
-        ("x.tflite", {"nbest": 2}, "a TFLite file leaves no choice of nbest, got nbest 2"),
-        ("x.tflite", {"beam_size": 2}, "a TFLite file leaves no choice of beam_size, got beam"),
-        ("x.tflite", {"checkpoint": "best"}, "a TFLite file leaves no choice of checkpoint"),
-        ("ct2", {"checkpoint": "best"}, "a CTranslate2 model leaves no choice of checkpoint"),
+        (
+            "nothing",
+            {},
+            "there is no model .*/nothing: a model must be a .*, a Sav",
+        ),
+        ("empty", {}, "empty is a directory that holds nothing: a model must be"),
+        ("other", {}, "other is a directory that holds a.txt, b.txt: a model must be"),
+        ("other/a.txt", {}, "a.txt is a file of another kind: .* .tflite file"),
+        ("x.tflite", {"nbest": 2}, "nbest cannot be chosen for a TFLite model, got 2: "),
+        ("x.tflite", {"beam_size": 2}, "beam_size cannot be chosen for a TFLite model, got 2: "),
+        (
+            "x.tflite",
+            {"checkpoint": "best"},
+            "checkpoint cannot be chosen for a TFLite model",
+        ),
+        ("ct2", {"checkpoint": "best"}, "checkpoint cannot be chosen for a CTranslate2 model"),
         ("ct2", {}, "ct2 cannot be read"),
     ],
 )

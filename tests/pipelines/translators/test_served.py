@@ -11,7 +11,8 @@ import pytest
 from pipelines.errors import InputError
 from pipelines.translators import served as serving_client
 from pipelines.translators.base import Translation
-from pipelines.translators.served import Unavailable, open_remote, with_retries
+from pipelines.translators.predictor import Unavailable
+from pipelines.translators.served import RetryingPredictor, open_remote
 from tests.support import serving_model
 from tests.support.serving_servers import (
     GrpcModel,
@@ -300,7 +301,7 @@ def test_other_urls_are_refused(url):
 )
 def test_other_forms_of_urls_are_taken(url):
     for written in (url, f"{url}/", f"{url}:predict"):
-        assert open_remote(written).server.url == url
+        assert open_remote(written).predictor.predictor.url == url
 
 
 @pytest.mark.parametrize(
@@ -319,14 +320,14 @@ def test_numbers_out_of_range_are_refused(wrong, message):
 def test_retries_pause_and_give_up():
     calls = []
 
-    def fail():
-        calls.append(1)
-        raise Unavailable("nobody there")
+    class Absent:
+        def predict(self, signature, inputs):
+            calls.append((signature, inputs))
+            raise Unavailable("nobody there")
 
     with pytest.raises(InputError, match="^nobody there$"):
-        with_retries(fail)
-    assert len(calls) == 3
-    assert with_retries(lambda: {"x": 1}) == {"x": 1}
+        RetryingPredictor(Absent()).predict("nbest", {"x": 1})
+    assert calls == [("nbest", {"x": 1})] * 3
 
 
 def test_grpc_without_its_package_says_what_to_install(monkeypatch):
