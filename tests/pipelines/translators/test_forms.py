@@ -99,6 +99,14 @@ def test_what_cannot_be_opened(tmp_path, path, choices, message):
         open_translator(tmp_path / path, **choices)
 
 
+def test_a_run_directory_that_holds_its_exports_is_a_run_directory(tmp_path):
+    (tmp_path / "1").symlink_to(exported()[1])
+    assert open_translator(tmp_path).translate(["the dog"])
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(InputError, match="config.json cannot be read"):
+        open_translator(tmp_path)
+
+
 @pytest.mark.parametrize("url", ["ftp://host/v1/models/demo", "http://host:8501/demo"])
 def test_urls_that_are_no_served_models(url):
     with pytest.raises(InputError, match="model must be a URL like http"):
