@@ -21,7 +21,7 @@ from tf_relpos import RelativeMultiHeadAttention, Transformer
 from tf_relpos.blocks import LAYER_NORM_EPSILON
 from tf_relpos.search import EXTRA_LENGTH
 
-_POSITIONS = 1024  # that a table covers, as usual in CTranslate2, or more for longer sentences
+_POSITIONS = 1024  # the least that a table covers
 
 
 def export_ctranslate2(
@@ -38,7 +38,7 @@ def export_ctranslate2(
     The directory holds `model.bin`, `config.json`, the pieces in `shared_vocabulary.json`, and the
     SentencePiece model as `tokenizer.model`. A source is given as its pieces and `</s>`. Beam size
     and length penalty are chosen at translation; CTranslate2 divides by length^p instead of
-    ((5 + length) / 6)^alpha, so alpha is no value for its p.
+    ((5 + length) / 6)^alpha, so alpha cannot serve as its p.
 
     Args:
         exportable: what to write.

@@ -24,7 +24,7 @@ from pipelines.translators.tflite import METADATA_FORMAT, METADATA_NAME
 from tf_relpos import Transformer, beam_search
 from tf_relpos.search import EXTRA_LENGTH
 
-# Of an app: tables for longer sentences would only take memory.
+# Enough for the sentences of an app.
 _MAX_SOURCE_LENGTH = 128
 _MAX_TARGET_LENGTH = _MAX_SOURCE_LENGTH + EXTRA_LENGTH
 
@@ -41,8 +41,8 @@ def export_tflite(
 
     Signature `serving_default`: `source_ids` int32 `[1, S]`, subwords with the end id, then padding
     -> `target_ids` int32 `[1, L]`, the same, and `score` float32 `[1]`: the best hypothesis of
-    `beam_search`. It needs TFLite's built-in operations alone, and time by the length of the
-    sentence, not by S and L.
+    `beam_search`. It needs only TFLite's built-in operations, and its time grows with the length of
+    the sentence, not with S and L.
 
     The settings are in the file, as JSON in the metadata entry `tf_relpos`, which
     `pipelines.translators.tflite.read_metadata` reads. The SentencePiece model lies beside it:
@@ -51,8 +51,8 @@ def export_tflite(
     Args:
         exportable: what to write; beam size and length penalty are its translator's.
         output: the file, if it ends in `.tflite`; otherwise a directory for `model.tflite`.
-        quantization: of the weights: "none", "float16", or "int8", with which products of matrices
-            are computed in integers, too (dynamic range).
+        quantization: of the weights: "none", "float16", or "int8", which also computes products of
+            matrices in integers (dynamic range).
         max_source_length: S >= 2, at most the translator's; 128 or the translator's, whichever is
             less, unless given.
         max_target_length: L. A sentence takes up to its own length + 50 of them.
@@ -87,7 +87,7 @@ def export_tflite(
         **_description(exportable),
     }
     converted = _completed(_convert(search, quantization), json.dumps(metadata))
-    # The model last: where it stands, all is there.
+    # The model last: where it exists, so does its tokenizer.
     with new_file(tokenizer_output) as file:
         file.write_bytes(tokenizer)
     with new_file(output) as file:
@@ -96,11 +96,13 @@ def export_tflite(
 
 
 def _check_numbers(translator: Translator, max_source_length: int, max_target_length: int) -> None:
-    least = {"beam_size": 1, "max_source_length": 2, "max_target_length": 1}  # 2: one and the end
-    values = (translator.beam_size, max_source_length, max_target_length)
-    for (name, at_least), value in zip(least.items(), values, strict=True):
-        if value < at_least:
-            raise InputError(f"{name} must be at least {at_least}, got {value}")
+    for name, value, least in (
+        ("beam_size", translator.beam_size, 1),
+        ("max_source_length", max_source_length, 2),  # a subword and the end id
+        ("max_target_length", max_target_length, 1),
+    ):
+        if value < least:
+            raise InputError(f"{name} must be at least {least}, got {value}")
     if max_source_length > translator.max_source_length:
         raise InputError(
             f"max_source_length must be at most {translator.max_source_length}, the longest source "
@@ -150,7 +152,7 @@ def _search_function(
         # Padding is cut off, so that a short sentence has short matrices and caches. With lengths
         # that are known, the converter would store the relations of S^2 pairs as constants, too.
         length = tf.reduce_sum(tf.cast(source_ids != model.config.pad_id, tf.int32))
-        length = tf.maximum(length, 1)  # a source without a token is no reason to fail
+        length = tf.maximum(length, 1)  # a source without a token gets an answer, too
         limit = tf.minimum(length + EXTRA_LENGTH, target_length)
         constants = [(weight, tf.constant(value)) for weight, value in weights]
         with keras.StatelessScope(state_mapping=constants):
@@ -206,7 +208,7 @@ def _convert(search: tf.types.experimental.ConcreteFunction, quantization: str) 
 
 
 def _completed(converted: bytes, text: str) -> bytes:
-    """The model with an entry of our own among its metadata, and equal constants stored once."""
+    """The model with an entry added to its metadata, and equal constants stored once."""
     model = flatbuffer_utils.read_model_from_bytearray(bytearray(converted))
     _share_buffers(model)
     buffer, entry = schema.BufferT(), schema.MetadataT()

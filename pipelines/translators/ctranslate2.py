@@ -52,7 +52,7 @@ class CTranslate2Translator(TextTranslator):
                 model_file=str(Path(path) / TOKENIZER_FILE)
             )
             # Batches side by side, a thread for each: threads that share a batch wait for each
-            # other, which is many times slower as soon as the machine does something else.
+            # other, which is many times slower as soon as the machine is doing something else.
             self._threads = os.cpu_count() or 1
             self._translator = ctranslate2.Translator(
                 str(path), device="cpu", inter_threads=self._threads, intra_threads=1
@@ -72,8 +72,8 @@ class CTranslate2Translator(TextTranslator):
             if max(len(pieces) for pieces in result.hypotheses) > limits[i]
         ]
         for limit in {limits[i] for i in past}:
-            alike = [i for i in past if limits[i] == limit]
-            for i, result in zip(alike, self._search([ids[i] for i in alike], limit), strict=True):
+            rows = [i for i in past if limits[i] == limit]
+            for i, result in zip(rows, self._search([ids[i] for i in rows], limit), strict=True):
                 results[i] = result
         for result in results:
             hypotheses = zip(result.hypotheses, result.scores, strict=True)

@@ -83,7 +83,7 @@ def test_any_bytes_are_text(rng):
     assert np.all(np.isfinite(scores))
 
 
-def test_what_stands_beyond_the_limit_is_not_read():
+def test_what_comes_after_the_limit_is_not_read():
     translator, _ = serving_model.exported()
     text = "the old dog sees a small house " * 100
     rows = translator.tokenizer.encode([text]).to_list()[0]

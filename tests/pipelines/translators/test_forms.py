@@ -34,7 +34,7 @@ def test_every_form_translates_alike(form):
         assert e[0].text == f[0].text
 
 
-def test_a_file_without_choices_translates_like_the_run():
+def test_a_tflite_file_translates_like_the_run():
     expected = open_translator(forms()["run"]).translate(SOURCES)
     assert open_translator(forms()["tflite"]).translate(SOURCES) == expected
 
@@ -57,7 +57,7 @@ def test_the_newest_version_is_opened(tmp_path):
         open_translator(tmp_path / "9")
 
 
-def test_a_saved_model_answers_with_the_settings_of_its_export_unless_told():
+def test_a_saved_model_answers_with_the_settings_of_its_export_unless_others_are_given():
     """It was exported with a beam of 3."""
     by_default, alike, greedy = (
         hypotheses(forms()["saved_model"], **choices)
@@ -113,7 +113,7 @@ def test_urls_that_are_no_served_models(url):
         open_translator(url)
 
 
-def test_what_is_made_to_start_fast_needs_no_tensorflow():
+def test_forms_that_start_fast_need_no_tensorflow():
     loaded = run_python(
         f"""
 import sys
@@ -175,7 +175,7 @@ def test_each_line_is_answered_before_the_next_is_written():
     assert process.returncode == 0
 
 
-def test_invalid_text_is_told_after_the_translations_before_it():
+def test_invalid_text_is_reported_after_the_translations_before_it():
     good = SOURCES[:3]
     with start() as process:
         text = "".join(f"{line}\n" for line in good).encode() + b"\xff\xfe\nmore\n"

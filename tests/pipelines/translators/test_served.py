@@ -102,7 +102,7 @@ def test_a_version_can_be_asked_for(served):
         open_remote(versioned(url, 2), timeout=PATIENCE).translate(["dog"])
 
 
-def test_an_unknown_model_and_a_refusing_graph_are_told(served):
+def test_an_unknown_model_and_a_refusing_graph_are_reported(served):
     model, url = served
     with pytest.raises(InputError, match=r"refuses .*Servable not found .*Latest\(other\)"):
         open_remote(url.replace(f"/{NAME}", "/other"), timeout=PATIENCE).translate(["dog"])
@@ -174,7 +174,7 @@ def unused_port():
 
 
 @pytest.mark.parametrize("form", ["http://127.0.0.1:{}/v1/models/toy", "grpc://127.0.0.1:{}/toy"])
-def test_an_absent_server_is_told(form):
+def test_an_absent_server_is_reported(form):
     if form.startswith("grpc"):
         pytest.importorskip("tensorflow_serving")
     url = form.format(unused_port())
@@ -182,12 +182,12 @@ def test_an_absent_server_is_told(form):
         open_remote(url).translate(["dog"])
 
 
-def test_an_unknown_host_is_told():
+def test_an_unknown_host_is_reported():
     with pytest.raises(InputError, match="^cannot reach a server at http://nowhere.invalid"):
         open_remote("http://nowhere.invalid:8501/v1/models/toy").translate(["dog"])
 
 
-def test_a_server_that_does_not_answer_in_time_is_told():
+def test_a_server_that_does_not_answer_in_time_is_reported():
     asked, over = threading.Semaphore(0), threading.Event()
 
     def slow(path, body):
@@ -203,7 +203,7 @@ def test_a_server_that_does_not_answer_in_time_is_told():
     assert not asked.acquire(blocking=False)
 
 
-def test_a_grpc_server_that_does_not_answer_in_time_is_told():
+def test_a_grpc_server_that_does_not_answer_in_time_is_reported():
     predict_pb2 = pytest.importorskip("tensorflow_serving.apis.predict_pb2")
     over = threading.Event()
 
@@ -235,7 +235,7 @@ def test_a_grpc_server_that_does_not_answer_in_time_is_told():
         {"outputs": {"translation": [["a"]], "score": [[1.0]]}},
     ],
 )
-def test_an_answer_of_something_else_is_told(answer):
+def test_an_answer_of_something_else_is_reported(answer):
     with rest_server(lambda path, body: answer) as address:
         url = f"http://{address}/v1/models/{NAME}"
         with pytest.raises(InputError, match="does not answer as|model must be a translator"):
@@ -251,14 +251,14 @@ def test_an_answer_of_something_else_is_told(answer):
         {"translations": [["a", "b"]]},
     ],
 )
-def test_nbest_lists_of_another_length_are_told(answer):
+def test_nbest_lists_of_another_length_are_reported(answer):
     with rest_server(lambda path, body: {"outputs": answer}) as address:
         url = f"http://{address}/v1/models/{NAME}"
         with pytest.raises(InputError, match="model must be a translator"):
             open_remote(url, beam_size=2).translate(["dog"])
 
 
-def test_a_server_that_speaks_no_http_is_told():
+def test_a_server_that_does_not_speak_http_is_reported():
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def babble():
