@@ -1,4 +1,4 @@
-"""The one exception that means "the user has to change something", and words for its message."""
+"""The one exception that means "the user has to change something"."""
 
 
 class InputError(ValueError):
@@ -15,10 +15,12 @@ def first_line(error: Exception) -> str:
 
 
 def reason_of(error: Exception) -> str:
-    """What a TensorFlow error says, in one line, without the names of the graph around it.
+    """What an error of TensorFlow says, in one line and without the node that it occurred in.
 
-    TensorFlow writes them in double braces before the reason: `{{node Save}} disk full`.
+    Args:
+        error: has a `message`, such as "{{function_node ...}} No space left on device".
     """
-    message = str(getattr(error, "message", "") or error).strip()
-    line = (message.splitlines() or [type(error).__name__])[0]
-    return " ".join(line.rpartition("}} ")[2].split())
+    message = str(getattr(error, "message", "")).strip()
+    if not message:
+        return first_line(error)
+    return " ".join(message.splitlines()[0].rpartition("}} ")[2].split())

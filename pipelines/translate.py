@@ -1,20 +1,23 @@
 """Translates standard input: python -m pipelines.translate --model X < source > target"""
 
+import io
 import queue
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
 from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
+from pipelines.translators.base import Translation
 from pipelines.translators.open import open_translator
+from tf_relpos.config import BEAM_SIZE
 
-DESCRIPTION = """Translate standard input to standard output, a sentence a line, in order. Lines are
-translated together as far as they are there already, and go out as soon as they are translated."""
+DESCRIPTION = """Translate standard input to standard output, a sentence a line, in order. Lines
+that have arrived are translated together, and written as soon as they are translated."""
 
 # Seconds to wait for another line to translate along: too short to notice, long enough for a
 # program that writes line after line.
@@ -22,12 +25,12 @@ _PAUSE = 0.01
 
 
 @dataclass(frozen=True)
-class Translating:
+class TranslateFlags:
     """How to translate."""
 
     model: str
-    """a run directory, a SavedModel directory, a .tflite file, a CTranslate2 directory, or the URL
-    of a model in TensorFlow Serving, such as http://localhost:8501/v1/models/demo"""
+    """a run directory, whatever pipelines.export has written, or the URL of a model in TensorFlow
+    Serving, such as http://localhost:8501/v1/models/demo"""
     nbest: int = 1
     """print this many hypotheses of each sentence: its number, the score and the text, by tabs"""
     beam_size: int | None = None
@@ -39,14 +42,14 @@ class Translating:
     batch: int = 128
     """at most this many sentences are translated together"""
     verbose: bool = False
-    """tell the throughput on standard error"""
+    """report the throughput on standard error"""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("nbest", "beam_size", "batch"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} must be at least 1, got {value}")
-        beam_size = 4 if self.beam_size is None else self.beam_size
+        beam_size = BEAM_SIZE if self.beam_size is None else self.beam_size
         if self.nbest > beam_size:
             raise InputError(
                 f"nbest must be at most beam_size, got nbest {self.nbest} and beam_size {beam_size}"
@@ -54,7 +57,7 @@ class Translating:
 
 
 def main(arguments: Sequence[str]) -> None:
-    flags = parse_flags(Translating, DESCRIPTION, "python -m pipelines.translate", arguments)
+    flags = parse_flags(TranslateFlags, DESCRIPTION, "python -m pipelines.translate", arguments)
     translator = open_translator(
         flags.model,
         nbest=flags.nbest,
@@ -62,7 +65,8 @@ def main(arguments: Sequence[str]) -> None:
         alpha=flags.alpha,
         checkpoint=flags.checkpoint,
     )
-    sys.stdout.reconfigure(encoding="utf-8")  # like the input, whatever the locale
+    # Like the input, whatever the locale.
+    cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8")
     count, began = 0, time.monotonic()
     for group in groups_as_they_come(read_lines("/dev/stdin"), flags.batch):
         for hypotheses in translator.stream(group, len(group)):
@@ -82,7 +86,7 @@ def groups_as_they_come(lines: Iterable[str], at_most: int) -> Iterator[list[str
     """
     arrivals: queue.Queue[str | Exception | None] = queue.Queue(at_most)
 
-    def read():
+    def read() -> None:
         try:
             for line in lines:
                 arrivals.put(line)
@@ -110,7 +114,7 @@ def groups_as_they_come(lines: Iterable[str], at_most: int) -> Iterator[list[str
         raise arrival
 
 
-def _print(number: int, hypotheses: list, flags: Translating) -> None:
+def _print(number: int, hypotheses: list[Translation], flags: TranslateFlags) -> None:
     if len(hypotheses) < flags.nbest:
         raise InputError(
             f"nbest must be at most the {len(hypotheses)} hypotheses that {flags.model} gives, "

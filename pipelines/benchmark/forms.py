@@ -19,16 +19,16 @@ from pipelines.benchmark.measuring import write_results
 from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
+from pipelines.exporters.registry import FORMATS
 from pipelines.run.scoring import bleu
 
+# The format and the quantization of a form: "SavedModel", "TFLite float32", "TFLite int8", ...
 FORMS = {
-    "SavedModel": ("saved_model", "none"),
-    "TFLite float32": ("tflite", "none"),
-    "TFLite float16": ("tflite", "float16"),
-    "TFLite int8": ("tflite", "int8"),
-    "CTranslate2 float32": ("ctranslate2", "none"),
-    "CTranslate2 float16": ("ctranslate2", "float16"),
-    "CTranslate2 int8": ("ctranslate2", "int8"),
+    f"{form.title} {quantization.replace('none', 'float32')}"
+    if len(form.quantizations) > 1
+    else form.title: (name, quantization)
+    for name, form in FORMATS.items()
+    for quantization in form.quantizations
 }
 
 

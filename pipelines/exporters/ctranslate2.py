@@ -5,32 +5,30 @@ Axes: V vocabulary, D model size, N heads, H head size, R labels, P positions.
 
 import os
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
 import sentencepiece
 
-from pipelines.data.tokenizer import Tokenizer
 from pipelines.errors import InputError
+from pipelines.exporters.exportable import Exportable
+from pipelines.exporters.quantization import Quantization, check_quantization
 from pipelines.files.atomic import new_directory
 from pipelines.importing import import_optional
-from pipelines.translators.base import MAX_SOURCE_LENGTH
 from pipelines.translators.ctranslate2 import TOKENIZER_FILE
 from tf_relpos import RelativeMultiHeadAttention, Transformer
 from tf_relpos.blocks import LAYER_NORM_EPSILON
 from tf_relpos.search import EXTRA_LENGTH
 
-QUANTIZATIONS = ("none", "float16", "int8")
-# What a table of positions covers; CTranslate2 reads no more of a source unless told to.
-_POSITIONS = 1024
+_POSITIONS = 1024  # the least that a table covers
 
 
 def export_ctranslate2(
-    model: Transformer,
-    tokenizer_path: str | os.PathLike,
-    directory: str | os.PathLike,
+    exportable: Exportable,
+    output: str | os.PathLike,
     *,
-    quantization: str = "none",
+    quantization: Quantization = "none",
 ) -> Path:
     """Writes a model that `ctranslate2.Translator` loads, complete or not at all.
 
@@ -40,12 +38,11 @@ def export_ctranslate2(
     The directory holds `model.bin`, `config.json`, the pieces in `shared_vocabulary.json`, and the
     SentencePiece model as `tokenizer.model`. A source is given as its pieces and `</s>`. Beam size
     and length penalty are chosen at translation; CTranslate2 divides by length^p instead of
-    ((5 + length) / 6)^alpha, so alpha is no value for its p.
+    ((5 + length) / 6)^alpha, so alpha cannot serve as its p.
 
     Args:
-        model: built, best in float32.
-        tokenizer_path: its SentencePiece model.
-        directory: what to write; must not exist.
+        exportable: what to write.
+        output: the directory; must not exist.
         quantization: of the weights, "none", "float16" or "int8".
 
     Returns:
@@ -55,19 +52,17 @@ def export_ctranslate2(
         InputError: the format cannot hold the model, the directory exists or cannot be written, the
             tokenizer does not belong to the model, or ctranslate2 is not installed.
     """
-    if quantization not in QUANTIZATIONS:
-        raise InputError(
-            f"quantization must be one of {', '.join(QUANTIZATIONS)}, got {quantization}"
-        )
-    _check_convertible(model)
-    directory = Path(directory)
+    check_quantization(quantization)
+    translator = exportable.translator
+    _check_convertible(translator.model)
+    directory = Path(output)
     if os.path.lexists(directory):
         raise InputError(f"output {directory} exists already: choose another --output")
-    spec = _specification(model)
-    pieces = _pieces(model, tokenizer_path)
+    spec = _specification(translator.model, translator.max_source_length)
+    pieces = _pieces(exportable.tokenizer())
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)
-    spec.register_file(str(tokenizer_path), TOKENIZER_FILE)
+    spec.register_file(str(exportable.tokenizer_path), TOKENIZER_FILE)
     spec.validate()
     spec.optimize(None if quantization == "none" else quantization)
     with new_directory(directory) as temporary:
@@ -90,18 +85,12 @@ def _check_convertible(model: Transformer) -> None:
         )
 
 
-def _pieces(model: Transformer, tokenizer_path: str | os.PathLike) -> list[str]:
-    size = Tokenizer(tokenizer_path).vocabulary_size
-    if size != model.config.vocabulary_size:
-        raise InputError(
-            f"tokenizer {tokenizer_path} must have the {model.config.vocabulary_size} subwords of "
-            f"the model, got {size}"
-        )
-    processor = sentencepiece.SentencePieceProcessor(model_file=str(tokenizer_path))
-    return [processor.id_to_piece(i) for i in range(size)]
+def _pieces(tokenizer: bytes) -> list[str]:
+    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer)
+    return [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
 
 
-def _specification(model: Transformer):
+def _specification(model: Transformer, max_source_length: int) -> Any:
     """`ctranslate2.specs.TransformerSpec` with the weights of the model."""
     config = model.config
     spec = import_optional("ctranslate2.specs", "ctranslate2").TransformerSpec.from_config(
@@ -111,9 +100,10 @@ def _specification(model: Transformer):
         pre_norm=config.norm == "pre",
     )
     spec.config.layer_norm_epsilon = LAYER_NORM_EPSILON
-    # For `pipelines.translators.ctranslate2`; CTranslate2 looks at what it knows alone.
-    spec.config.add_attribute("max_source_length", MAX_SOURCE_LENGTH)
+    # For `pipelines.translators.ctranslate2`; CTranslate2 ignores what it does not know.
+    spec.config.add_attribute("max_source_length", max_source_length)
     spec.config.add_attribute("extra_length", EXTRA_LENGTH)
+    positions = max(_POSITIONS, max_source_length + EXTRA_LENGTH)
     embeddings = _array(model.embedding.embeddings)
     # Tables that are equal are stored once.
     spec.encoder.embeddings[0].weight = embeddings
@@ -124,7 +114,7 @@ def _specification(model: Transformer):
         (spec.decoder, model.decoder_blocks, model.decoder_norm),
     ):
         if not config.uses_relative:
-            side.position_encodings.encodings = _position_encodings(model)
+            side.position_encodings.encodings = _position_encodings(model, positions)
         if norm is not None:
             _set_norm(side.layer_norm, norm)
         for layer, block in zip(side.layer, blocks, strict=True):
@@ -137,16 +127,16 @@ def _specification(model: Transformer):
     return spec
 
 
-def _position_encodings(model: Transformer) -> np.ndarray:
+def _position_encodings(model: Transformer, positions: int) -> np.ndarray:
     """`[P, D]`, zeros if the model knows no positions: CTranslate2 always adds a table, and its
     own sinusoids are laid out otherwise."""
-    zeros = np.zeros((1, _POSITIONS, model.config.model_dim), "float32")
+    zeros = np.zeros((1, positions, model.config.model_dim), "float32")
     if not model.config.uses_sinusoidal:
         return zeros[0]
     return keras.ops.convert_to_numpy(model.position_encoding(zeros))[0].astype("float32")
 
 
-def _set_self_attention(layer, block) -> None:
+def _set_self_attention(layer: Any, block: Any) -> None:
     attention = block.self_attention
     queries, keys, values, output = _projections(attention)
     layer.linear[0].weight = np.concatenate([queries, keys, values])
@@ -157,7 +147,7 @@ def _set_self_attention(layer, block) -> None:
         layer.relative_position_values = _table(attention, attention.relative_value_embeddings)
 
 
-def _set_cross_attention(layer, block) -> None:
+def _set_cross_attention(layer: Any, block: Any) -> None:
     queries, keys, values, output = _projections(block.cross_attention)
     layer.linear[0].weight = queries
     layer.linear[1].weight = np.concatenate([keys, values])
@@ -175,21 +165,21 @@ def _projections(attention: RelativeMultiHeadAttention) -> list[np.ndarray]:
     ]
 
 
-def _table(attention: RelativeMultiHeadAttention, table) -> np.ndarray:
+def _table(attention: RelativeMultiHeadAttention, table: Any) -> np.ndarray:
     """`[R, H]`."""
     if table is None:
         return np.zeros((attention.num_relations, attention.key_dim), "float32")
     return _array(table)
 
 
-def _set_dense(layer, dense: keras.layers.Dense) -> None:
+def _set_dense(layer: Any, dense: keras.layers.Dense) -> None:
     layer.weight = _array(dense.kernel).T
     layer.bias = _array(dense.bias)
 
 
-def _set_norm(layer, norm: keras.layers.LayerNormalization) -> None:
+def _set_norm(layer: Any, norm: keras.layers.LayerNormalization) -> None:
     layer.gamma, layer.beta = _array(norm.gamma), _array(norm.beta)
 
 
-def _array(variable) -> np.ndarray:
+def _array(variable: keras.Variable) -> np.ndarray:
     return keras.ops.convert_to_numpy(variable).astype("float32")

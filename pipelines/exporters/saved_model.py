@@ -1,14 +1,14 @@
 """A SavedModel for TensorFlow Serving: text in, text out, everything in the graph."""
 
+import os
 from pathlib import Path
 
 import tensorflow as tf
 
+from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.versions import new_version
 from pipelines.exporters.warmup import write_warmup_requests
-from pipelines.translators.base import MAX_SOURCE_LENGTH
-from pipelines.translators.keras_model import Translator
-from tf_relpos import beam_search
+from pipelines.translators.keras_model import Translator, search_texts
 
 MAX_BEAM_SIZE = 100  # one request must not take all the memory of a server
 MAX_ALPHA = 10.0  # beyond it, the penalty of long sentences leaves the range of float32
@@ -16,9 +16,9 @@ _WARMUP_SENTENCE = "A sentence of common length, to be translated before the fir
 
 
 def export_saved_model(
-    translator: Translator, directory: str | Path, *, version: int | None = None
+    exportable: Exportable, output: str | os.PathLike, *, version: int | None = None
 ) -> Path:
-    """Writes `directory/<version>/`, complete or absent.
+    """Writes `output/<version>/`, complete or absent.
 
     Signatures, with batches of any size B:
 
@@ -28,11 +28,12 @@ def export_saved_model(
       0 to `MAX_ALPHA` -> `translations` string `[B, K]`, `scores` float `[B, K]`, best first.
 
     The graph holds operations of TensorFlow and tensorflow_text alone. Text may be anything: each
-    byte that is not UTF-8 is read as U+FFFD, sources beyond `MAX_SOURCE_LENGTH` subwords are cut.
+    byte that is not UTF-8 is read as U+FFFD, and a source is cut at the translator's
+    `max_source_length`.
 
     Args:
-        translator: what to export.
-        directory: the model's directory, of which TensorFlow Serving serves the last version.
+        exportable: what to write.
+        output: the model's directory, of which TensorFlow Serving serves the latest version.
         version: the number; one more than the largest unless given.
 
     Returns:
@@ -41,8 +42,8 @@ def export_saved_model(
     Raises:
         InputError: the version exists, or the directory cannot be written.
     """
-    module = _ServedTranslator(translator)
-    with new_version(directory, version) as (temporary, final):
+    module = _ServedTranslator(exportable.translator)
+    with new_version(Path(output), version) as (temporary, final):
         tf.saved_model.save(
             module,
             str(temporary),
@@ -71,19 +72,21 @@ class _ServedTranslator(tf.Module):
         alpha = tf.TensorSpec([], tf.float32, name="alpha")
 
         @tf.function(autograph=False, input_signature=[text, beam_size, alpha])
-        def search(text, beam_size, alpha):
-            source_ids = self.tokenizer.encode(text)[:, :MAX_SOURCE_LENGTH].to_tensor()
-            ids, scores = beam_search(translator.model, source_ids, beam_size, alpha)
-            texts = self.tokenizer.decode(tf.reshape(ids, [-1, tf.shape(ids)[-1]]))
-            return tf.reshape(texts, tf.shape(scores)), scores
+        def search(
+            text: tf.Tensor, beam_size: tf.Tensor, alpha: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor]:
+            source_ids = translator.read(text).to_tensor(translator.model.config.pad_id)
+            return search_texts(
+                translator.model, translator.tokenizer, source_ids, beam_size, alpha
+            )
 
         @tf.function(autograph=False, input_signature=[text])
-        def translate(text):
+        def translate(text: tf.Tensor) -> dict[str, tf.Tensor]:
             texts, scores = search(text, translator.beam_size, translator.alpha)
             return {"translation": texts[:, 0], "score": scores[:, 0]}
 
         @tf.function(autograph=False, input_signature=[text, beam_size, alpha])
-        def nbest(text, beam_size, alpha):
+        def nbest(text: tf.Tensor, beam_size: tf.Tensor, alpha: tf.Tensor) -> dict[str, tf.Tensor]:
             beam_size = _in_range("beam_size", beam_size, 1, MAX_BEAM_SIZE)
             alpha = _in_range("alpha", alpha, 0.0, MAX_ALPHA)
             texts, scores = search(text, beam_size, alpha)
@@ -93,8 +96,8 @@ class _ServedTranslator(tf.Module):
         self.nbest = nbest
 
 
-def _in_range(name, value, lowest, highest):
-    """The scalar `value`; using it fails in the graph where it is out of range, or NaN."""
+def _in_range(name: str, value: tf.Tensor, lowest: float, highest: float) -> tf.Tensor:
+    """The scalar `value`; the graph fails where it is out of range, or NaN."""
     rule = f"{name} must be from {lowest} to {highest}, got"
     check = tf.debugging.Assert((value >= lowest) & (value <= highest), [rule, value])
     with tf.control_dependencies([check]):

@@ -6,6 +6,7 @@ Axes: S source positions, L target positions.
 import hashlib
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import keras
@@ -14,51 +15,47 @@ import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
-from pipelines.data.tokenizer import Tokenizer
 from pipelines.errors import InputError
+from pipelines.exporters.exportable import Exportable
+from pipelines.exporters.quantization import Quantization, check_quantization
 from pipelines.files.atomic import new_file
+from pipelines.translators.keras_model import Translator
 from pipelines.translators.tflite import METADATA_FORMAT, METADATA_NAME
 from tf_relpos import Transformer, beam_search
 from tf_relpos.search import EXTRA_LENGTH
 
-QUANTIZATIONS = ("none", "float16", "int8")
+# Enough for the sentences of an app.
+_MAX_SOURCE_LENGTH = 128
+_MAX_TARGET_LENGTH = _MAX_SOURCE_LENGTH + EXTRA_LENGTH
 
 
 def export_tflite(
-    model: Transformer,
-    tokenizer_path: str | os.PathLike,
+    exportable: Exportable,
     output: str | os.PathLike,
     *,
-    quantization: str = "none",
-    beam_size: int = 4,
-    alpha: float = 0.6,
-    max_source_length: int = 128,
-    max_target_length: int = 178,
-    source_language: str | None = None,
-    target_language: str | None = None,
+    quantization: Quantization = "none",
+    max_source_length: int | None = None,
+    max_target_length: int = _MAX_TARGET_LENGTH,
 ) -> Path:
     """Writes a `.tflite` file and its tokenizer, complete or not at all.
 
     Signature `serving_default`: `source_ids` int32 `[1, S]`, subwords with the end id, then padding
     -> `target_ids` int32 `[1, L]`, the same, and `score` float32 `[1]`: the best hypothesis of
-    `beam_search`. It needs TFLite's built-in operations alone, and time by the length of the
-    sentence, not by S and L.
+    `beam_search`. It needs only TFLite's built-in operations, and its time grows with the length of
+    the sentence, not with S and L.
 
     The settings are in the file, as JSON in the metadata entry `tf_relpos`, which
     `pipelines.translators.tflite.read_metadata` reads. The SentencePiece model lies beside it:
     `x.tokenizer.model` for `x.tflite`.
 
     Args:
-        model: built, in float32.
-        tokenizer_path: its SentencePiece model.
+        exportable: what to write; beam size and length penalty are its translator's.
         output: the file, if it ends in `.tflite`; otherwise a directory for `model.tflite`.
-        quantization: of the weights: "none", "float16", or "int8", with which products of matrices
-            are computed in integers, too (dynamic range).
-        beam_size: hypotheses kept; 1 is greedy search.
-        alpha: length penalty.
-        max_source_length: S >= 2.
+        quantization: of the weights: "none", "float16", or "int8", which also computes products of
+            matrices in integers (dynamic range).
+        max_source_length: S >= 2, at most the translator's; 128 or the translator's, whichever is
+            less, unless given.
         max_target_length: L. A sentence takes up to its own length + 50 of them.
-        source_language, target_language: for the metadata.
 
     Returns:
         The file.
@@ -67,39 +64,30 @@ def export_tflite(
         InputError: an argument is out of range, the output exists or cannot be written, or the
             tokenizer does not belong to the model.
     """
-    _check_arguments(
-        quantization=quantization,
-        beam_size=beam_size,
-        max_source_length=max_source_length,
-        max_target_length=max_target_length,
-    )
+    translator = exportable.translator
+    if max_source_length is None:
+        max_source_length = min(_MAX_SOURCE_LENGTH, translator.max_source_length)
+    check_quantization(quantization)
+    _check_numbers(translator, max_source_length, max_target_length)
     output = Path(output)
     output = output if output.suffix == ".tflite" else output / "model.tflite"
     if os.path.lexists(output):
         raise InputError(f"output {output} exists already: choose another --output")
-    tokenizer, vocabulary = _tokenizer(tokenizer_path, model)
+    tokenizer = exportable.tokenizer()
     tokenizer_output = output.with_suffix(".tokenizer.model")
     lengths = max_source_length, max_target_length
-    search = _search_function(model, beam_size, alpha, *lengths, in_integers=quantization == "int8")
+    search = _search_function(translator, *lengths, in_integers=quantization == "int8")
     metadata = {
         "format": METADATA_FORMAT,
         "max_source_length": max_source_length,
         "max_target_length": max_target_length,
-        "beam_size": beam_size,
-        "alpha": alpha,
         "quantization": quantization,
-        "source_language": source_language,
-        "target_language": target_language,
-        "vocabulary_size": vocabulary,
-        "pad_id": model.config.pad_id,
-        "unknown_id": model.config.unknown_id,
-        "start_id": model.config.start_id,
-        "end_id": model.config.end_id,
         "tokenizer": tokenizer_output.name,
         "tokenizer_sha256": hashlib.sha256(tokenizer).hexdigest(),
+        **_description(exportable),
     }
     converted = _completed(_convert(search, quantization), json.dumps(metadata))
-    # The model last: where it stands, all is there.
+    # The model last: where it exists, so does its tokenizer.
     with new_file(tokenizer_output) as file:
         file.write_bytes(tokenizer)
     with new_file(output) as file:
@@ -107,38 +95,49 @@ def export_tflite(
     return output
 
 
-def _check_arguments(quantization: str, **numbers: int) -> None:
-    if quantization not in QUANTIZATIONS:
-        raise InputError(
-            f"quantization must be one of {', '.join(QUANTIZATIONS)}, got {quantization}"
-        )
-    for name, value in numbers.items():
-        least = 2 if name == "max_source_length" else 1  # a subword and the end id
+def _check_numbers(translator: Translator, max_source_length: int, max_target_length: int) -> None:
+    for name, value, least in (
+        ("beam_size", translator.beam_size, 1),
+        ("max_source_length", max_source_length, 2),  # a subword and the end id
+        ("max_target_length", max_target_length, 1),
+    ):
         if value < least:
             raise InputError(f"{name} must be at least {least}, got {value}")
-
-
-def _tokenizer(path: str | os.PathLike, model: Transformer) -> tuple[bytes, int]:
-    size = Tokenizer(path).vocabulary_size
-    if size != model.config.vocabulary_size:
+    if max_source_length > translator.max_source_length:
         raise InputError(
-            f"{path} has {size} subwords, but the model {model.config.vocabulary_size}"
+            f"max_source_length must be at most {translator.max_source_length}, the longest source "
+            f"that the model was trained with, got {max_source_length}"
         )
-    return Path(path).read_bytes(), size
+
+
+def _description(exportable: Exportable) -> Mapping[str, object]:
+    """What the metadata says of the model and its search."""
+    translator, config = exportable.translator, exportable.translator.model.config
+    return {
+        "beam_size": translator.beam_size,
+        "alpha": translator.alpha,
+        "source_language": exportable.source_language,
+        "target_language": exportable.target_language,
+        "vocabulary_size": config.vocabulary_size,
+        "pad_id": config.pad_id,
+        "unknown_id": config.unknown_id,
+        "start_id": config.start_id,
+        "end_id": config.end_id,
+    }
 
 
 def _search_function(
-    model: Transformer,
-    beam_size: int,
-    alpha: float,
+    translator: Translator,
     source_length: int,
     target_length: int,
+    *,
     in_integers: bool,
 ) -> tf.types.experimental.ConcreteFunction:
     """The signature as a graph with constants for variables.
 
     TFLite cannot initialize variables that a loop reads.
     """
+    model = translator.model
     weights = [(weight, weight.numpy()) for weight in model.weights]
     if in_integers:
         model = _copy(model)
@@ -149,18 +148,23 @@ def _search_function(
         autograph=False,
         input_signature=[tf.TensorSpec([1, source_length], tf.int32, name="source_ids")],
     )
-    def search(source_ids):
+    def search(source_ids: tf.Tensor) -> dict[str, tf.Tensor]:
         # Padding is cut off, so that a short sentence has short matrices and caches. With lengths
         # that are known, the converter would store the relations of S^2 pairs as constants, too.
         length = tf.reduce_sum(tf.cast(source_ids != model.config.pad_id, tf.int32))
-        length = tf.maximum(length, 1)  # a source without a token is no reason to fail
+        length = tf.maximum(length, 1)  # a source without a token gets an answer, too
         limit = tf.minimum(length + EXTRA_LENGTH, target_length)
         constants = [(weight, tf.constant(value)) for weight, value in weights]
         with keras.StatelessScope(state_mapping=constants):
             ids, scores = beam_search(
-                model, source_ids[:, :length], beam_size, alpha, max_length=limit
+                model,
+                source_ids[:, :length],
+                translator.beam_size,
+                translator.alpha,
+                max_length=limit,
             )
-        best = tf.pad(ids[:, 0], [[0, 0], [0, target_length - limit]])
+        behind = [[0, 0], [0, target_length - limit]]
+        best = tf.pad(ids[:, 0], behind, constant_values=model.config.pad_id)
         return {"target_ids": tf.reshape(best, [1, target_length]), "score": scores[:, 0]}
 
     return search.get_concrete_function()
@@ -205,7 +209,7 @@ def _convert(search: tf.types.experimental.ConcreteFunction, quantization: str) 
 
 
 def _completed(converted: bytes, text: str) -> bytes:
-    """The model with an entry of our own among its metadata, and equal constants stored once."""
+    """The model with an entry added to its metadata, and equal constants stored once."""
     model = flatbuffer_utils.read_model_from_bytearray(bytearray(converted))
     _share_buffers(model)
     buffer, entry = schema.BufferT(), schema.MetadataT()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from pipelines.errors import InputError
+from pipelines.errors import InputError, reason_of
 from pipelines.files.atomic import new_directory
 
 
@@ -33,8 +33,7 @@ def new_version(directory: str | Path, version: int | None = None) -> Iterator[t
         try:
             yield temporary, final
         except tf.errors.OpError as error:
-            reason = error.message.splitlines()[0].rpartition("}} ")[2]
-            raise InputError(f"cannot write {final}: {reason}") from error
+            raise InputError(f"cannot write {final}: {reason_of(error)}") from error
 
 
 def _number(directory: Path, version: int | None) -> int:

@@ -4,7 +4,8 @@ import logging
 from pathlib import Path
 
 from pipelines.data.preparation import Prepared
-from pipelines.exporters.saved_model import export_saved_model
+from pipelines.exporters.exportable import Exportable
+from pipelines.exporters.registry import FORMATS
 from pipelines.run.directory import TrainingRun
 from pipelines.run.scoring import bleu, score_record
 from pipelines.translators.keras_model import load_translator
@@ -45,4 +46,5 @@ def finish(prepared: Prepared, run: TrainingRun, export_dir: str | Path | None) 
         for source, translation in list(zip(sources, translations, strict=True))[:_SAMPLES]:
             _LOG.info("  %s\n  -> %s", source, translation)
     if export_dir:
-        _LOG.info("exported %s", export_saved_model(translator, export_dir))
+        export = FORMATS["saved_model"].load()
+        _LOG.info("exported %s", export(Exportable.from_run(translator, run), export_dir))

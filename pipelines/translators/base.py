@@ -1,13 +1,10 @@
-"""What every translator gives, and the settings that all start from. Without TensorFlow: forms
-that start fast use it."""
+"""What every translator gives. Without TensorFlow: forms that start fast use it."""
 
 import abc
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-BEAM_SIZE = 4  # Vaswani et al. 2017, section 6.1, and so is alpha
-ALPHA = 0.6
 MAX_SOURCE_LENGTH = 256  # subwords of a source that are read, its end mark included
 BATCH_SIZE = 32
 SENTENCES_AT_A_TIME = 1024  # sorted by length before they are put into batches

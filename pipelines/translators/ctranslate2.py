@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import sentencepiece
 
-from pipelines.errors import InputError
+from pipelines.errors import InputError, first_line
 from pipelines.importing import import_optional
 from pipelines.translators.base import BATCH_SIZE, TextTranslator, Translation
+from tf_relpos.config import ALPHA, BEAM_SIZE
 
 TOKENIZER_FILE = "tokenizer.model"
 
@@ -38,7 +39,9 @@ class CTranslate2Translator(TextTranslator):
         InputError: the directory cannot be read, or ctranslate2 is not installed.
     """
 
-    def __init__(self, path: str | os.PathLike, *, beam_size: int = 4, alpha: float = 0.6):
+    def __init__(
+        self, path: str | os.PathLike, *, beam_size: int = BEAM_SIZE, alpha: float = ALPHA
+    ):
         self.beam_size = beam_size
         self.alpha = alpha
         ctranslate2 = import_optional("ctranslate2", "ctranslate2")
@@ -50,28 +53,28 @@ class CTranslate2Translator(TextTranslator):
                 model_file=str(Path(path) / TOKENIZER_FILE)
             )
             # Batches side by side, a thread for each: threads that share a batch wait for each
-            # other, which is many times slower as soon as the machine does something else.
+            # other, which is many times slower as soon as the machine is doing something else.
             self._threads = os.cpu_count() or 1
             self._translator = ctranslate2.Translator(
                 str(path), device="cpu", inter_threads=self._threads, intra_threads=1
             )
         except (OSError, RuntimeError, ValueError) as error:
-            raise InputError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+            raise InputError(f"{path} cannot be read: {first_line(error)}") from error
 
     def _translate_chunk(self, sentences: Sequence[str]) -> Iterator[list[Translation]]:
         end, longest = self._subwords.eos_id(), self._limits.max_source_length
         ids = [[*row, end][:longest] for row in self._subwords.encode(list(sentences))]
         limits = [len(row) + self._limits.extra_length for row in ids]
         results = self._search(ids, max(limits))
-        # CTranslate2 has one limit for all. The few that came past their own are searched again.
+        # CTranslate2 has one limit for all. The few that exceed their own are searched again.
         past = [
             i
             for i, result in enumerate(results)
             if max(len(pieces) for pieces in result.hypotheses) > limits[i]
         ]
         for limit in {limits[i] for i in past}:
-            alike = [i for i in past if limits[i] == limit]
-            for i, result in zip(alike, self._search([ids[i] for i in alike], limit), strict=True):
+            rows = [i for i in past if limits[i] == limit]
+            for i, result in zip(rows, self._search([ids[i] for i in rows], limit), strict=True):
                 results[i] = result
         for result in results:
             hypotheses = zip(result.hypotheses, result.scores, strict=True)
@@ -79,7 +82,7 @@ class CTranslate2Translator(TextTranslator):
             yield sorted(translations, key=lambda t: t.score, reverse=True)
 
     def _search(self, ids: list[list[int]], limit: int) -> list:
-        """What CTranslate2 finds for sources within a number of tokens, the end included."""
+        """What CTranslate2 finds for sources in at most `limit` tokens, the end included."""
         return self._translator.translate_batch(
             [self._subwords.id_to_piece(row) for row in ids],
             max_batch_size=min(BATCH_SIZE, math.ceil(len(ids) / self._threads)),
@@ -111,12 +114,12 @@ class _Limits(NamedTuple):
 
 
 def _limits(path: Path) -> _Limits:
-    """What the exporter says in the directory's configuration."""
+    """What the exporter wrote into the directory's configuration."""
     config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     try:
         return _Limits(*(config[name] for name in _Limits._fields))
     except (KeyError, TypeError) as error:
         raise InputError(
-            f"{path} was not exported by pipelines.export: its config.json says no "
-            f"{' or '.join(_Limits._fields)}"
+            f"{path} was not exported by pipelines.export: its config.json must have "
+            f"{' and '.join(_Limits._fields)}"
         ) from error

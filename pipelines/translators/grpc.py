@@ -4,9 +4,10 @@ from collections.abc import Mapping
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.framework import tensor_pb2
 
 from pipelines.errors import InputError
-from pipelines.translators.served import Unavailable
+from pipelines.translators.predictor import Unavailable
 
 try:
     import grpc
@@ -20,12 +21,12 @@ _DTYPES = {"text": tf.string, "beam_size": tf.int32, "alpha": tf.float32}
 
 
 class GrpcServer:
-    """A model behind TensorFlow Serving's gRPC interface, over a plain connection.
+    """A `Predictor`: a model behind TensorFlow Serving's gRPC interface, without encryption.
 
     Args:
         address: `host:port`, the port commonly 8500.
         name: the model's name.
-        version: None for the last.
+        version: None for the latest.
         timeout: seconds to wait for an answer.
     """
 
@@ -67,7 +68,7 @@ class GrpcServer:
         return InputError(f"{self.url} refuses with {code.name}: {detail}")
 
 
-def _as_lists(tensor) -> object:
+def _as_lists(tensor: tensor_pb2.TensorProto) -> object:
     array = tf.make_ndarray(tensor)
     if array.dtype == object:
         array = np.vectorize(lambda text: text.decode(errors="replace"), otypes=[object])(array)

@@ -7,15 +7,9 @@ import tensorflow as tf
 from pipelines.data.tokenizer import Tokenizer
 from pipelines.run.directory import RunDirectory
 from pipelines.run.models import build_model
-from pipelines.translators.base import (
-    ALPHA,
-    BATCH_SIZE,
-    BEAM_SIZE,
-    MAX_SOURCE_LENGTH,
-    TextTranslator,
-    Translation,
-)
+from pipelines.translators.base import BATCH_SIZE, MAX_SOURCE_LENGTH, TextTranslator, Translation
 from tf_relpos import Transformer, beam_search
+from tf_relpos.config import ALPHA, BEAM_SIZE
 
 
 class Translator(TextTranslator):
@@ -65,7 +59,7 @@ class Translator(TextTranslator):
         results: list[list[Translation]] = [[] for _ in sentences]
         for begin in range(0, len(by_length), BATCH_SIZE):
             chosen = by_length[begin : begin + BATCH_SIZE]
-            texts, scores = self._search(tf.gather(ids, chosen).to_tensor())
+            texts, scores = self._search(tf.gather(ids, chosen).to_tensor(self.model.config.pad_id))
             for i, row_texts, row_scores in zip(chosen, texts.numpy(), scores.numpy(), strict=True):
                 results[i] = [
                     Translation(text.decode(), float(score))

@@ -7,13 +7,13 @@ import urllib.request
 from collections.abc import Mapping
 
 from pipelines.errors import InputError
-from pipelines.translators.served import Unavailable
+from pipelines.translators.predictor import Unavailable
 
 _BUSY = (429, 502, 503, 504)  # of the server, or of a proxy in front of it
 
 
 class RestServer:
-    """A model behind TensorFlow Serving's REST interface.
+    """A `Predictor`: a model behind TensorFlow Serving's REST interface.
 
     Args:
         url: `http://host:8501/v1/models/NAME`, optionally with `/versions/N` or `/labels/LABEL`.

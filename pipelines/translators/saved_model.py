@@ -1,4 +1,4 @@
-"""Text to text with a SavedModel in this process, as a server would answer."""
+"""Text to text with a SavedModel in this process."""
 
 import os
 from collections.abc import Mapping
@@ -6,8 +6,8 @@ from collections.abc import Mapping
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  the graph holds its operations
 
-from pipelines.errors import InputError
-from pipelines.translators.served import RemoteTranslator
+from pipelines.errors import InputError, first_line, reason_of
+from pipelines.translators.signatures import SignatureTranslator
 
 
 def open_saved_model(
@@ -16,21 +16,28 @@ def open_saved_model(
     nbest: int = 1,
     beam_size: int | None = None,
     alpha: float | None = None,
-) -> RemoteTranslator:
-    """A translator that asks the signatures of a SavedModel as `open_remote` asks a server.
+) -> SignatureTranslator:
+    """A translator that calls the signatures of a SavedModel.
 
     Args:
         path: the directory of a version, with `saved_model.pb` in it.
-        nbest, beam_size, alpha: see `open_remote`.
+        nbest, beam_size, alpha: see `SignatureTranslator`.
 
     Raises:
         InputError: it cannot be loaded, or a number is out of range.
     """
-    return RemoteTranslator(LocalModel(path), nbest=nbest, beam_size=beam_size, alpha=alpha)
+    return SignatureTranslator(LoadedModel(path), nbest=nbest, beam_size=beam_size, alpha=alpha)
 
 
-class LocalModel:
-    """A loaded SavedModel in the place of a server."""
+class LoadedModel:
+    """A `Predictor`: a SavedModel that is loaded into this process.
+
+    Args:
+        path: the directory of a version.
+
+    Raises:
+        InputError: it cannot be loaded.
+    """
 
     def __init__(self, path: str | os.PathLike):
         self.path = path
@@ -38,7 +45,7 @@ class LocalModel:
             # Kept, because the signatures do not keep alive what they use.
             self._model = tf.saved_model.load(str(path))
         except (OSError, ValueError, tf.errors.OpError) as error:
-            raise InputError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+            raise InputError(f"{path} cannot be read: {first_line(error)}") from error
 
     def predict(self, signature: str, inputs: Mapping[str, object]) -> Mapping[str, object]:
         """The outputs of a signature by name, as nested lists.
@@ -62,13 +69,8 @@ class LocalModel:
         try:
             outputs = function(**tensors)
         except tf.errors.InvalidArgumentError as error:
-            raise InputError(f"model {self.path} refuses: {_reason(error)}") from error
+            raise InputError(f"model {self.path} refuses: {reason_of(error)}") from error
         return {name: _as_lists(tensor) for name, tensor in outputs.items()}
-
-
-def _reason(error: tf.errors.OpError) -> str:
-    """The text of a failed assertion in the graph, without the names of the graph around it."""
-    return " ".join(str(error.message).splitlines()[0].split())
 
 
 def _as_lists(tensor: tf.Tensor) -> object:
@@ -78,5 +80,5 @@ def _as_lists(tensor: tf.Tensor) -> object:
     return _decoded(texts.tolist())
 
 
-def _decoded(texts: object) -> object:
+def _decoded(texts: list | bytes) -> object:
     return [_decoded(text) for text in texts] if isinstance(texts, list) else texts.decode()

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import sentencepiece
 
-from pipelines.errors import InputError
+from pipelines.errors import InputError, first_line
 from pipelines.importing import import_optional, silence
 from pipelines.translators.base import TextTranslator, Translation
 
@@ -47,7 +47,7 @@ class TFLiteTranslator(TextTranslator):
                 interpreter.allocate_tensors()
                 self._search = interpreter.get_signature_runner("serving_default")
         except (RuntimeError, ValueError) as error:
-            raise InputError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+            raise InputError(f"{path} cannot be read: {first_line(error)}") from error
 
     def _translate_chunk(self, sentences: Sequence[str]) -> Iterator[list[Translation]]:
         for sentence in sentences:

@@ -74,7 +74,10 @@ def test_tflite(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"format": "saved_model", "quantization": "int8"}, "quantization must be none for a sav"),
+        (
+            {"format": "saved_model", "quantization": "int8"},
+            "quantization is for tflite and ctranslate2",
+        ),
         ({"format": "ctranslate2", "beam_size": 2}, "beam_size is for saved_model and tflite, got"),
         ({"format": "ctranslate2", "alpha": 0.0}, "alpha is for saved_model and tflite, got 0.0"),
         (

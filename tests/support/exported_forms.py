@@ -10,34 +10,32 @@ import keras
 
 from pipelines.config import CorpusConfig, RunConfig, TrainingConfig
 from pipelines.exporters.ctranslate2 import export_ctranslate2
+from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.tflite import export_tflite
 from pipelines.files.checksums import sha256
 from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import TrainingRun
+from pipelines.translators.keras_model import Translator
 from tests.support.runs import open_run, provenance
-from tests.support.serving_model import exported
+from tests.support.serving_model import exported, tokenizer_path
 
 STEP = 7
 
 
-def tokenizer_path() -> Path:
-    """The SentencePiece model of `serving_model.exported()`."""
-    return exported()[1].parent.parent / "tokenizer.model"
-
-
-def write_run(path: Path) -> Path:
+def write_run(path: Path, **corpus: int) -> Path:
     """A run directory with a checkpoint of the model at `STEP`."""
     model = exported()[0].model
-    run = start_run(path)
+    run = start_run(path, **corpus)
     optimizer = keras.optimizers.Adam()
     optimizer.build(model.trainable_variables)
     run.checkpoints.save(model, optimizer, RunState(STEP), keep=1)
     return path
 
 
-def start_run(path: Path) -> TrainingRun:
-    """A run directory that has no checkpoint yet."""
-    config = RunConfig("tiny", exported()[0].model.config, CorpusConfig(), TrainingConfig())
+def start_run(path: Path, **corpus: int) -> TrainingRun:
+    """A run directory that has no checkpoint yet; `corpus` are fields of its `CorpusConfig`."""
+    model = exported()[0].model.config
+    config = RunConfig("tiny", model, CorpusConfig(**corpus), TrainingConfig())
     digest = sha256(tokenizer_path())
     return open_run(path, provenance(config, tokenizer=digest), tokenizer_path())
 
@@ -48,11 +46,11 @@ def forms() -> dict[str, Path]:
     directory = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     translator, version = exported()
+    # A TFLite file is to search as a run directory does that is opened without settings.
+    exportable = Exportable(Translator(translator.model, translator.tokenizer), tokenizer_path())
     return {
         "run": write_run(directory / "run"),
         "saved_model": version.parent,
-        "ctranslate2": export_ctranslate2(
-            translator.model, tokenizer_path(), directory / "ctranslate2"
-        ),
-        "tflite": export_tflite(translator.model, tokenizer_path(), directory / "tflite"),
+        "ctranslate2": export_ctranslate2(exportable, directory / "ctranslate2"),
+        "tflite": export_tflite(exportable, directory / "tflite"),
     }

@@ -11,6 +11,7 @@ import keras
 import tensorflow as tf
 
 from pipelines.data.tokenizer import Tokenizer, train_tokenizer
+from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.saved_model import export_saved_model
 from pipelines.translators.keras_model import Translator
 from tf_relpos import Transformer, TransformerConfig, smoothed_cross_entropy
@@ -85,7 +86,13 @@ def exported() -> tuple[Translator, Path]:
     directory = Path(tempfile.mkdtemp())
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     translator = make_translator(directory)
-    return translator, export_saved_model(translator, directory / NAME)
+    exportable = Exportable(translator, directory / "tokenizer.model")
+    return translator, export_saved_model(exportable, directory / NAME)
+
+
+def tokenizer_path() -> Path:
+    """The SentencePiece model of the translator."""
+    return exported()[1].parent.parent / "tokenizer.model"
 
 
 @functools.cache

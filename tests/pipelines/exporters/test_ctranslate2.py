@@ -14,6 +14,7 @@ import sacrebleu
 from pipelines.data.tokenizer import Tokenizer, train_tokenizer
 from pipelines.errors import InputError
 from pipelines.exporters.ctranslate2 import export_ctranslate2
+from pipelines.exporters.exportable import Exportable
 from pipelines.translators.ctranslate2 import CTranslate2Translator
 from pipelines.translators.keras_model import Translator
 from tests.support.serving_model import exported, sentences
@@ -49,6 +50,10 @@ def random_model(rng, **changes):
     return model
 
 
+def exportable(model, tokenizer_path, **settings):
+    return Exportable(Translator(model, Tokenizer(tokenizer_path), **settings), tokenizer_path)
+
+
 def log_probabilities(model, source, target):
     """Of the target's ids and the end, `[T + 1]`."""
     inputs = {
@@ -76,7 +81,7 @@ def log_probabilities(model, source, target):
 def test_probabilities(rng, tmp_path, tokenizer_path, changes):
     """Lengths on both sides of the clipping distance."""
     model = random_model(rng, **changes)
-    directory = export_ctranslate2(model, tokenizer_path, tmp_path / "model")
+    directory = export_ctranslate2(exportable(model, tokenizer_path), tmp_path / "model")
     pieces = json.loads((directory / "shared_vocabulary.json").read_text(encoding="utf-8"))
     pairs = [
         [rng.integers(4, len(pieces), length) for length in lengths]
@@ -91,12 +96,21 @@ def test_probabilities(rng, tmp_path, tokenizer_path, changes):
         np.testing.assert_allclose(result.log_probs, expected, atol=5e-5)
 
 
+def test_sinusoids_reach_as_far_as_the_longest_source(rng, tmp_path, tokenizer_path):
+    model = random_model(rng, position="sinusoidal", encoder_layers=1, decoder_layers=1)
+    trained_long = exportable(model, tokenizer_path, max_source_length=1100, beam_size=1)
+    directory = export_ctranslate2(trained_long, tmp_path / "model")
+    source = "x " * 1200
+    found = CTranslate2Translator(directory, beam_size=1).translate([source])
+    assert found == trained_long.translator.translate([source])
+
+
 def test_greedy_search_gives_the_same_text_up_to_the_limit_of_each_sentence(
     rng, tmp_path, tokenizer_path
 ):
     """A random model never ends a sentence, so all are cut: where, depends on the source."""
     model = random_model(rng)
-    directory = export_ctranslate2(model, tokenizer_path, tmp_path / "model")
+    directory = export_ctranslate2(exportable(model, tokenizer_path), tmp_path / "model")
     sources = sentences(7)
     expected = Translator(model, Tokenizer(tokenizer_path), beam_size=1).translate(sources)
     assert len({len(text) for text in expected}) > 1
@@ -115,7 +129,7 @@ def directories(model, tmp_path_factory, tokenizer_path):
     base = tmp_path_factory.mktemp("ctranslate2")
     return {
         quantization: export_ctranslate2(
-            model, tokenizer_path, base / quantization, quantization=quantization
+            exportable(model, tokenizer_path), base / quantization, quantization=quantization
         )
         for quantization in ("none", "float16", "int8")
     }
@@ -177,19 +191,21 @@ def test_any_text_gets_an_answer_the_same_as_alone(directories):
 )
 def test_what_the_format_cannot_hold_is_refused(rng, tmp_path, tokenizer_path, changes, message):
     with pytest.raises(InputError, match=message):
-        export_ctranslate2(random_model(rng, **changes), tokenizer_path, tmp_path / "model")
+        export_ctranslate2(
+            exportable(random_model(rng, **changes), tokenizer_path), tmp_path / "model"
+        )
     assert not list(tmp_path.iterdir())
 
 
 def test_bad_arguments(rng, tmp_path, tokenizer_path):
-    model = random_model(rng)
+    small = exportable(random_model(rng), tokenizer_path)
     with pytest.raises(InputError, match="quantization must be one of .* got int4"):
-        export_ctranslate2(model, tokenizer_path, tmp_path / "model", quantization="int4")
+        export_ctranslate2(small, tmp_path / "model", quantization="int4")
     with pytest.raises(InputError, match="exists already: choose another --output"):
-        export_ctranslate2(model, tokenizer_path, tmp_path)
+        export_ctranslate2(small, tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot write .*/file/model"):
-        export_ctranslate2(model, tokenizer_path, tmp_path / "file" / "model")
+        export_ctranslate2(small, tmp_path / "file" / "model")
 
 
 def test_an_export_that_fails_leaves_nothing(rng, tmp_path, tokenizer_path):
@@ -199,7 +215,7 @@ def test_an_export_that_fails_leaves_nothing(rng, tmp_path, tokenizer_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
         with pytest.raises(InputError, match="cannot write .*File too large"):
-            export_ctranslate2(model, tokenizer_path, tmp_path / "model")
+            export_ctranslate2(exportable(model, tokenizer_path), tmp_path / "model")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(tmp_path.iterdir())

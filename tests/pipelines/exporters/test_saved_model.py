@@ -11,6 +11,7 @@ import tensorflow_text
 from tensorflow.core.protobuf import saved_model_pb2
 
 from pipelines.errors import InputError
+from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.saved_model import MAX_ALPHA, MAX_BEAM_SIZE, export_saved_model
 from pipelines.exporters.warmup import WARMUP_FILE
 from pipelines.translators.base import MAX_SOURCE_LENGTH
@@ -82,7 +83,7 @@ def test_any_bytes_are_text(rng):
     assert np.all(np.isfinite(scores))
 
 
-def test_what_stands_beyond_the_limit_is_not_read():
+def test_what_comes_after_the_limit_is_not_read():
     translator, _ = serving_model.exported()
     text = "the old dog sees a small house " * 100
     rows = translator.tokenizer.encode([text]).to_list()[0]
@@ -194,11 +195,11 @@ def test_warm_up_requests_are_those_of_tensorflow_serving():
 
 
 def test_versions_count_upwards_and_stay(tmp_path):
-    translator, _ = serving_model.exported()
+    exportable = Exportable(serving_model.exported()[0], serving_model.tokenizer_path())
     (tmp_path / "3").mkdir()
     (tmp_path / "3" / "file").write_text("old")
-    assert export_saved_model(translator, str(tmp_path)) == tmp_path / "4"
+    assert export_saved_model(exportable, str(tmp_path)) == tmp_path / "4"
     assert {path.name for path in tmp_path.iterdir()} == {"3", "4"}
     assert (tmp_path / "3" / "file").read_text() == "old"
     with pytest.raises(InputError, match=r"^version 3 exists in .* already: .*--version.*next, 5"):
-        export_saved_model(translator, tmp_path, version=3)
+        export_saved_model(exportable, tmp_path, version=3)

@@ -2,6 +2,7 @@
 
 import itertools
 import random
+from dataclasses import replace
 
 import keras
 import numpy as np
@@ -12,7 +13,9 @@ from ai_edge_litert.interpreter import Interpreter
 
 from pipelines.data.tokenizer import Tokenizer, train_tokenizer
 from pipelines.errors import InputError
-from pipelines.exporters.tflite import QUANTIZATIONS, export_tflite
+from pipelines.exporters.exportable import Exportable
+from pipelines.exporters.quantization import QUANTIZATIONS
+from pipelines.exporters.tflite import export_tflite
 from pipelines.translators.keras_model import Translator
 from pipelines.translators.tflite import TFLiteTranslator, read_metadata
 from tf_relpos import RelativeMultiHeadAttention, Transformer, TransformerConfig, beam_search
@@ -51,23 +54,28 @@ def make_model(**config):
     return model
 
 
+def make_exportable(model, tokenizer_path, **settings):
+    return Exportable(Translator(model, Tokenizer(tokenizer_path), **settings), tokenizer_path)
+
+
 @pytest.fixture(scope="module")
 def model():
     return make_model()
 
 
 @pytest.fixture(scope="module")
+def exportable(model, tokenizer_path):
+    return make_exportable(model, tokenizer_path)
+
+
+@pytest.fixture(scope="module")
 def files(model, tokenizer_path, tmp_path_factory):
     directory = tmp_path_factory.mktemp("tflite")
     lengths = {"max_source_length": S, "max_target_length": L}
+    exportable = replace(make_exportable(model, tokenizer_path), source_language="en")
     return {
         quantization: export_tflite(
-            model,
-            tokenizer_path,
-            directory / f"{quantization}.tflite",
-            quantization=quantization,
-            source_language="en",
-            **lengths,
+            exportable, directory / f"{quantization}.tflite", quantization=quantization, **lengths
         )
         for quantization in QUANTIZATIONS
     }
@@ -148,12 +156,10 @@ def test_other_models_and_settings(tokenizer_path, tmp_path, config):
     model = make_model(decoder_layers=1, **config)
     settings = {"beam_size": 2, "alpha": 0.0}
     path = export_tflite(
-        model,
-        tokenizer_path,
+        make_exportable(model, tokenizer_path, **settings),
         tmp_path / "new" / "directory",
         max_source_length=5,
         max_target_length=5,
-        **settings,
     )
     assert path == tmp_path / "new" / "directory" / "model.tflite"
     translator = TFLiteTranslator(path)
@@ -261,32 +267,38 @@ def test_no_token_at_all_is_answered(translators):
 
 BAD_ARGUMENTS = [
     ({"quantization": "int4"}, "quantization must be one of none, float16, int8, got int4"),
-    ({"beam_size": 0}, "beam_size must be at least 1, got 0"),
     ({"max_source_length": 1}, "max_source_length must be at least 2, got 1"),
+    ({"max_source_length": 257}, "max_source_length must be at most 256, .*trained .*, got 257"),
     ({"max_target_length": 0}, "max_target_length must be at least 1, got 0"),
 ]
 
 
 @pytest.mark.parametrize("bad, message", BAD_ARGUMENTS)
-def test_bad_arguments_are_refused(model, tokenizer_path, tmp_path, bad, message):
+def test_bad_arguments_are_refused(exportable, tmp_path, bad, message):
     with pytest.raises(InputError, match=message):
-        export_tflite(model, tokenizer_path, tmp_path / "x.tflite", **bad)
+        export_tflite(exportable, tmp_path / "x.tflite", **bad)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_places_that_cannot_be_used_are_refused(model, files, tokenizer_path, tmp_path):
+def test_a_beam_of_nothing_is_refused(model, tokenizer_path, tmp_path):
+    with pytest.raises(InputError, match="beam_size must be at least 1, got 0"):
+        export_tflite(make_exportable(model, tokenizer_path, beam_size=0), tmp_path / "x.tflite")
+
+
+def test_places_that_cannot_be_used_are_refused(exportable, files, tokenizer_path, tmp_path):
     before = files["none"].read_bytes()
     with pytest.raises(InputError, match=r"none\.tflite exists already: choose another --output"):
-        export_tflite(model, tokenizer_path, files["none"])
+        export_tflite(exportable, files["none"])
     assert files["none"].read_bytes() == before
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="cannot write .*/file/x.*: Not a directory"):
-        export_tflite(model, tokenizer_path, tmp_path / "file" / "x.tflite")
+        export_tflite(exportable, tmp_path / "file" / "x.tflite")
     with pytest.raises(InputError, match="cannot read the tokenizer"):
-        export_tflite(model, tmp_path / "absent", tmp_path / "x.tflite")
+        absent = replace(exportable, tokenizer_path=tmp_path / "absent")
+        export_tflite(absent, tmp_path / "x.tflite")
     other = Transformer(TransformerConfig.preset("tiny", vocabulary_size=V + 1))
-    with pytest.raises(InputError, match=f"has {V} subwords, but the model {V + 1}"):
-        export_tflite(other, tokenizer_path, tmp_path / "x.tflite")
+    with pytest.raises(InputError, match=f"have the {V + 1} subwords of the model, got {V}"):
+        export_tflite(make_exportable(other, tokenizer_path), tmp_path / "x.tflite")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 

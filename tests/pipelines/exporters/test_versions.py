@@ -39,9 +39,9 @@ def test_an_existing_version_is_refused_and_stays(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["3"]
 
 
-def test_of_two_at_once_one_is_told(tmp_path):
-    told = pytest.raises(InputError, match="cannot write .*1: ")
-    with told, new_version(tmp_path) as (path, _):
+def test_of_two_at_once_one_is_refused(tmp_path):
+    refused = pytest.raises(InputError, match="cannot write .*1: ")
+    with refused, new_version(tmp_path) as (path, _):
         (path / "file").write_text("slow")
         write(tmp_path, 1, "fast")
     assert (tmp_path / "1" / "file").read_text() == "fast"

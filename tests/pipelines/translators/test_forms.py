@@ -34,7 +34,7 @@ def test_every_form_translates_alike(form):
         assert e[0].text == f[0].text
 
 
-def test_a_file_without_choices_translates_like_the_run():
+def test_a_tflite_file_translates_like_the_run():
     expected = open_translator(forms()["run"]).translate(SOURCES)
     assert open_translator(forms()["tflite"]).translate(SOURCES) == expected
 
@@ -57,7 +57,7 @@ def test_the_newest_version_is_opened(tmp_path):
         open_translator(tmp_path / "9")
 
 
-def test_a_saved_model_answers_with_the_settings_of_its_export_unless_told():
+def test_a_saved_model_answers_with_the_settings_of_its_export_unless_others_are_given():
     """It was exported with a beam of 3."""
     by_default, alike, greedy = (
         hypotheses(forms()["saved_model"], **choices)
@@ -71,14 +71,22 @@ def test_a_saved_model_answers_with_the_settings_of_its_export_unless_told():
 @pytest.mark.parametrize(
     ("path", "choices", "message"),
     [
-        ("nothing", {}, "there is no model .*/nothing: it must be a run directory, a Saved"),
-        ("empty", {}, "empty is a directory without .* it holds nothing"),
-        ("other", {}, "other is a directory without .* it holds a.txt, b.txt"),
-        ("other/a.txt", {}, "a.txt is a file, but no .tflite"),
-        ("x.tflite", {"nbest": 2}, "a TFLite file leaves no choice of nbest, got nbest 2"),
-        ("x.tflite", {"beam_size": 2}, "a TFLite file leaves no choice of beam_size, got beam"),
-        ("x.tflite", {"checkpoint": "best"}, "a TFLite file leaves no choice of checkpoint"),
-        ("ct2", {"checkpoint": "best"}, "a CTranslate2 model leaves no choice of checkpoint"),
+        (
+            "nothing",
+            {},
+            "there is no model .*/nothing: a model must be a .*, a Sav",
+        ),
+        ("empty", {}, "empty is a directory that holds nothing: a model must be"),
+        ("other", {}, "other is a directory that holds a.txt, b.txt: a model must be"),
+        ("other/a.txt", {}, "a.txt is a file of another kind: .* .tflite file"),
+        ("x.tflite", {"nbest": 2}, "nbest cannot be chosen for a TFLite model, got 2: "),
+        ("x.tflite", {"beam_size": 2}, "beam_size cannot be chosen for a TFLite model, got 2: "),
+        (
+            "x.tflite",
+            {"checkpoint": "best"},
+            "checkpoint cannot be chosen for a TFLite model",
+        ),
+        ("ct2", {"checkpoint": "best"}, "checkpoint cannot be chosen for a CTranslate2 model"),
         ("ct2", {}, "ct2 cannot be read"),
     ],
 )
@@ -91,13 +99,21 @@ def test_what_cannot_be_opened(tmp_path, path, choices, message):
         open_translator(tmp_path / path, **choices)
 
 
+def test_a_run_directory_that_holds_its_exports_is_a_run_directory(tmp_path):
+    (tmp_path / "1").symlink_to(exported()[1])
+    assert open_translator(tmp_path).translate(["the dog"])
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(InputError, match="config.json cannot be read"):
+        open_translator(tmp_path)
+
+
 @pytest.mark.parametrize("url", ["ftp://host/v1/models/demo", "http://host:8501/demo"])
 def test_urls_that_are_no_served_models(url):
     with pytest.raises(InputError, match="model must be a URL like http"):
         open_translator(url)
 
 
-def test_what_is_made_to_start_fast_needs_no_tensorflow():
+def test_forms_that_start_fast_need_no_tensorflow():
     loaded = run_python(
         f"""
 import sys
@@ -159,7 +175,7 @@ def test_each_line_is_answered_before_the_next_is_written():
     assert process.returncode == 0
 
 
-def test_invalid_text_is_told_after_the_translations_before_it():
+def test_invalid_text_is_reported_after_the_translations_before_it():
     good = SOURCES[:3]
     with start() as process:
         text = "".join(f"{line}\n" for line in good).encode() + b"\xff\xfe\nmore\n"

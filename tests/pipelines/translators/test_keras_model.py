@@ -11,6 +11,7 @@ import tensorflow_text
 from tensorflow.core.protobuf import saved_model_pb2
 
 from pipelines.errors import InputError
+from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.saved_model import export_saved_model
 from pipelines.run.directory import RunDirectory
 from pipelines.translators.keras_model import load_translator
@@ -153,7 +154,8 @@ def test_saved_model_needs_no_compiler(exported):
         assert not function.attr["_XlaMustCompile"].b, function.signature.name
 
 
-def test_versions_count_up_and_appear_whole(translator, tmp_path, monkeypatch):
+def test_versions_count_up_and_appear_whole(translator, trained_run, tmp_path, monkeypatch):
+    exportable = Exportable.from_run(translator, RunDirectory(trained_run))
     directory = tmp_path / "model"
     (directory / "7").mkdir(parents=True)
 
@@ -162,11 +164,11 @@ def test_versions_count_up_and_appear_whole(translator, tmp_path, monkeypatch):
 
     monkeypatch.setattr(tf.saved_model, "save", full)
     with pytest.raises((OSError, InputError), match="no space left"):
-        export_saved_model(translator, directory)
+        export_saved_model(exportable, directory)
     assert os.listdir(directory) == ["7"]
     monkeypatch.undo()
-    assert export_saved_model(translator, directory) == directory / "8"
+    assert export_saved_model(exportable, directory) == directory / "8"
     assert sorted(os.listdir(directory)) == ["7", "8"]
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="file"):
-        export_saved_model(translator, tmp_path / "file")
+        export_saved_model(exportable, tmp_path / "file")

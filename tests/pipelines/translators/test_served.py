@@ -11,7 +11,8 @@ import pytest
 from pipelines.errors import InputError
 from pipelines.translators import served as serving_client
 from pipelines.translators.base import Translation
-from pipelines.translators.served import Unavailable, open_remote, with_retries
+from pipelines.translators.predictor import Unavailable
+from pipelines.translators.served import RetryingPredictor, open_remote
 from tests.support import serving_model
 from tests.support.serving_servers import (
     GrpcModel,
@@ -101,7 +102,7 @@ def test_a_version_can_be_asked_for(served):
         open_remote(versioned(url, 2), timeout=PATIENCE).translate(["dog"])
 
 
-def test_an_unknown_model_and_a_refusing_graph_are_told(served):
+def test_an_unknown_model_and_a_refusing_graph_are_reported(served):
     model, url = served
     with pytest.raises(InputError, match=r"refuses .*Servable not found .*Latest\(other\)"):
         open_remote(url.replace(f"/{NAME}", "/other"), timeout=PATIENCE).translate(["dog"])
@@ -173,7 +174,7 @@ def unused_port():
 
 
 @pytest.mark.parametrize("form", ["http://127.0.0.1:{}/v1/models/toy", "grpc://127.0.0.1:{}/toy"])
-def test_an_absent_server_is_told(form):
+def test_an_absent_server_is_reported(form):
     if form.startswith("grpc"):
         pytest.importorskip("tensorflow_serving")
     url = form.format(unused_port())
@@ -181,12 +182,12 @@ def test_an_absent_server_is_told(form):
         open_remote(url).translate(["dog"])
 
 
-def test_an_unknown_host_is_told():
+def test_an_unknown_host_is_reported():
     with pytest.raises(InputError, match="^cannot reach a server at http://nowhere.invalid"):
         open_remote("http://nowhere.invalid:8501/v1/models/toy").translate(["dog"])
 
 
-def test_a_server_that_does_not_answer_in_time_is_told():
+def test_a_server_that_does_not_answer_in_time_is_reported():
     asked, over = threading.Semaphore(0), threading.Event()
 
     def slow(path, body):
@@ -202,7 +203,7 @@ def test_a_server_that_does_not_answer_in_time_is_told():
     assert not asked.acquire(blocking=False)
 
 
-def test_a_grpc_server_that_does_not_answer_in_time_is_told():
+def test_a_grpc_server_that_does_not_answer_in_time_is_reported():
     predict_pb2 = pytest.importorskip("tensorflow_serving.apis.predict_pb2")
     over = threading.Event()
 
@@ -234,7 +235,7 @@ def test_a_grpc_server_that_does_not_answer_in_time_is_told():
         {"outputs": {"translation": [["a"]], "score": [[1.0]]}},
     ],
 )
-def test_an_answer_of_something_else_is_told(answer):
+def test_an_answer_of_something_else_is_reported(answer):
     with rest_server(lambda path, body: answer) as address:
         url = f"http://{address}/v1/models/{NAME}"
         with pytest.raises(InputError, match="does not answer as|model must be a translator"):
@@ -250,14 +251,14 @@ def test_an_answer_of_something_else_is_told(answer):
         {"translations": [["a", "b"]]},
     ],
 )
-def test_nbest_lists_of_another_length_are_told(answer):
+def test_nbest_lists_of_another_length_are_reported(answer):
     with rest_server(lambda path, body: {"outputs": answer}) as address:
         url = f"http://{address}/v1/models/{NAME}"
         with pytest.raises(InputError, match="model must be a translator"):
             open_remote(url, beam_size=2).translate(["dog"])
 
 
-def test_a_server_that_speaks_no_http_is_told():
+def test_a_server_that_does_not_speak_http_is_reported():
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def babble():
@@ -300,7 +301,7 @@ def test_other_urls_are_refused(url):
 )
 def test_other_forms_of_urls_are_taken(url):
     for written in (url, f"{url}/", f"{url}:predict"):
-        assert open_remote(written).server.url == url
+        assert open_remote(written).predictor.predictor.url == url
 
 
 @pytest.mark.parametrize(
@@ -319,14 +320,14 @@ def test_numbers_out_of_range_are_refused(wrong, message):
 def test_retries_pause_and_give_up():
     calls = []
 
-    def fail():
-        calls.append(1)
-        raise Unavailable("nobody there")
+    class Absent:
+        def predict(self, signature, inputs):
+            calls.append((signature, inputs))
+            raise Unavailable("nobody there")
 
     with pytest.raises(InputError, match="^nobody there$"):
-        with_retries(fail)
-    assert len(calls) == 3
-    assert with_retries(lambda: {"x": 1}) == {"x": 1}
+        RetryingPredictor(Absent()).predict("nbest", {"x": 1})
+    assert calls == [("nbest", {"x": 1})] * 3
 
 
 def test_grpc_without_its_package_says_what_to_install(monkeypatch):

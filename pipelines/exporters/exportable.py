@@ -1,0 +1,69 @@
+"""What every exporter takes: a trained translator, and what its files say of it."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pipelines.data.tokenizer import Tokenizer
+from pipelines.errors import InputError
+from pipelines.run.directory import RunDirectory
+from pipelines.translators.keras_model import Translator
+
+
+@dataclass(frozen=True)
+class Exportable:
+    """A translator and what lies beside its weights.
+
+    Attributes:
+        translator: the model in float32, its tokenizer, and the settings of its search.
+        tokenizer_path: the SentencePiece model that its tokenizer was read from.
+        source_language, target_language: their codes, such as "en"; None if they are unknown.
+    """
+
+    translator: Translator
+    tokenizer_path: str | Path
+    source_language: str | None = None
+    target_language: str | None = None
+
+    @classmethod
+    def from_run(cls, translator: Translator, run: RunDirectory) -> "Exportable":
+        """What `pipelines.translators.keras_model.load_translator` has loaded from a run."""
+        corpus = run.config().corpus
+        return cls(translator, run.tokenizer_path, corpus.source_language, corpus.target_language)
+
+    def tokenizer(self) -> bytes:
+        """The SentencePiece model.
+
+        Raises:
+            InputError: it cannot be read, or does not belong to the model.
+        """
+        found = Tokenizer(self.tokenizer_path).vocabulary_size
+        wanted = self.translator.model.config.vocabulary_size
+        if found != wanted:
+            raise InputError(
+                f"tokenizer {self.tokenizer_path} must have the {wanted} subwords of the model, "
+                f"got {found}"
+            )
+        return Path(self.tokenizer_path).read_bytes()
+
+
+class Exporter(Protocol):
+    """Writes an `Exportable` in one form, complete or not at all.
+
+    Args:
+        exportable: what to write.
+        output: where.
+        options: those of `pipelines.exporters.registry` that the form takes.
+
+    Returns:
+        What is new.
+
+    Raises:
+        InputError: the form cannot hold the model, an option is out of range, or the output exists
+            or cannot be written.
+    """
+
+    def __call__(
+        self, exportable: Exportable, output: str | os.PathLike, **options: object
+    ) -> Path: ...

@@ -1,0 +1,106 @@
+"""The forms in which a model is deployed, and what can be chosen for each.
+
+A new form is one more entry of `FORMATS`, and a new option one more field of `ExportOptions`; the
+command line and the benchmark take both from here. Nothing is imported for a form before it is
+written, so that a wrong flag is answered at once.
+"""
+
+import dataclasses
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pipelines.errors import InputError
+from pipelines.exporters.quantization import QUANTIZATIONS, Quantization, check_quantization
+
+if TYPE_CHECKING:
+    from pipelines.exporters.exportable import Exporter
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """How to export."""
+
+    quantization: Quantization = "none"
+    """tflite, ctranslate2: of the weights; a SavedModel is float32"""
+    version: int | None = None
+    """saved_model: the version's number; one more than the largest unless given"""
+    beam_size: int | None = None
+    """saved_model, tflite: hypotheses kept; 1 is greedy search; 4 unless given"""
+    alpha: float | None = None
+    """saved_model, tflite: length penalty; 0.6 unless given"""
+    max_source_length: int | None = None
+    """tflite: subwords read of a source, at most those of training; 128 or fewer unless given"""
+    max_target_length: int | None = None
+    """tflite: subwords of a translation; 178 unless given"""
+
+    def __post_init__(self) -> None:
+        for name in ("version", "beam_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, got {value}")
+
+    def given(self) -> dict[str, Any]:
+        """Those that are not as they are by default."""
+        values = ((field, getattr(self, field.name)) for field in dataclasses.fields(self))
+        return {field.name: value for field, value in values if value != field.default}
+
+
+class Format(NamedTuple):
+    """A form in which a model is deployed.
+
+    Attributes:
+        title: for people.
+        exporter: the function that writes it, "module:function".
+        options: fields of `ExportOptions` that it takes. Where a form keeps `SEARCH_OPTIONS`, they
+            are those of the translator that is exported.
+        quantizations: of the weights, those that it can hold.
+    """
+
+    title: str
+    exporter: str
+    options: Sequence[str]
+    quantizations: Sequence[str] = ("none",)
+
+    def load(self) -> "Exporter":
+        """The function that writes it."""
+        module, _, function = self.exporter.partition(":")
+        return getattr(importlib.import_module(module), function)
+
+
+SEARCH_OPTIONS = ("beam_size", "alpha")
+
+FORMATS = {
+    "saved_model": Format(
+        "SavedModel",
+        "pipelines.exporters.saved_model:export_saved_model",
+        (*SEARCH_OPTIONS, "version"),
+    ),
+    "tflite": Format(
+        "TFLite",
+        "pipelines.exporters.tflite:export_tflite",
+        (*SEARCH_OPTIONS, "quantization", "max_source_length", "max_target_length"),
+        QUANTIZATIONS,
+    ),
+    # CTranslate2 gets the settings of the search when it translates.
+    "ctranslate2": Format(
+        "CTranslate2",
+        "pipelines.exporters.ctranslate2:export_ctranslate2",
+        ("quantization",),
+        QUANTIZATIONS,
+    ),
+}
+
+
+def check_options(name: str, options: ExportOptions) -> None:
+    """Checks that a form takes the options that are given.
+
+    Raises:
+        InputError: it does not.
+    """
+    for option, value in options.given().items():
+        takers = [other for other, form in FORMATS.items() if option in form.options]
+        if name not in takers:
+            raise InputError(f"{option} is for {' and '.join(takers)}, got {value} for {name}")
+    check_quantization(options.quantization, FORMATS[name].quantizations)

@@ -1,0 +1,138 @@
+"""The forms of a model that can be translated with: what each looks like, and how it is opened.
+
+A new form is one more entry of `FORMS`. What it needs is imported when such a model is opened: each
+has packages of its own, and those that start fast do so without TensorFlow.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipelines.importing import load_tensorflow
+from pipelines.translators.base import TextTranslator
+
+_SEARCH = ("nbest", "beam_size", "alpha")
+
+
+class Form(NamedTuple):
+    """A form of a model.
+
+    Attributes:
+        name: in messages, such as "a SavedModel".
+        known_by: what tells it from others, for messages.
+        find: the path or URL to open in what a user names, if that is of this form, else None.
+        open: opens that, with the settings that were given.
+        settings: those that can be chosen when it is opened.
+    """
+
+    name: str
+    known_by: str
+    find: Callable[[str], str | None]
+    open: Callable[[str, dict[str, Any]], TextTranslator]
+    settings: Sequence[str] = ()
+
+
+def _file_or_inside(suffix: str, name: str) -> Callable[[str], str | None]:
+    """Finds a file by its suffix, or by its name in a directory."""
+
+    def find(model: str) -> str | None:
+        path = Path(model)
+        if path.is_file():
+            return model if path.suffix == suffix else None
+        return str(path / name) if (path / name).exists() else None
+
+    return find
+
+
+def _directory_with(name: str) -> Callable[[str], str | None]:
+    """Finds a directory by a file in it."""
+    return lambda model: model if Path(model, name).exists() else None
+
+
+def _newest_version(model: str) -> str | None:
+    """Of a directory of numbered SavedModels."""
+    names = (file.parent.name for file in Path(model).glob("*/saved_model.pb"))
+    versions = [name for name in names if name.isascii() and name.isdigit()]
+    return str(Path(model, max(versions, key=int))) if versions else None
+
+
+def _open_run(path: str, settings: dict[str, Any]) -> TextTranslator:
+    load_tensorflow()
+    from pipelines.run.directory import RunDirectory
+    from pipelines.translators.keras_model import load_translator
+
+    settings.pop("nbest", None)  # it gives all that it keeps
+    return load_translator(RunDirectory(path), **settings)[0]
+
+
+def _open_saved_model(path: str, settings: dict[str, Any]) -> TextTranslator:
+    load_tensorflow()
+    from pipelines.translators.saved_model import open_saved_model
+
+    return open_saved_model(path, **settings)
+
+
+def _open_tflite(path: str, settings: dict[str, Any]) -> TextTranslator:
+    from pipelines.translators.tflite import TFLiteTranslator
+
+    return TFLiteTranslator(path, **settings)
+
+
+def _open_ctranslate2(path: str, settings: dict[str, Any]) -> TextTranslator:
+    from pipelines.translators.ctranslate2 import CTranslate2Translator
+
+    settings.pop("nbest", None)  # it gives all that it keeps
+    return CTranslate2Translator(path, **settings)
+
+
+def _open_served(url: str, settings: dict[str, Any]) -> TextTranslator:
+    from pipelines.translators.served import open_remote
+
+    return open_remote(url, **settings)
+
+
+# In this order: a CTranslate2 directory has a config.json as well, and a run directory may hold
+# the versions that were exported from it.
+FORMS = (
+    Form(
+        "a served model",
+        "an http://, https:// or grpc:// URL",
+        lambda model: model if "://" in model else None,
+        _open_served,
+        _SEARCH,
+    ),
+    Form(
+        "a SavedModel",
+        "a directory with saved_model.pb",
+        _directory_with("saved_model.pb"),
+        _open_saved_model,
+        _SEARCH,
+    ),
+    Form(
+        "a CTranslate2 model",
+        "a directory with model.bin",
+        _directory_with("model.bin"),
+        _open_ctranslate2,
+        _SEARCH,
+    ),
+    Form(
+        "a TFLite model",
+        "a .tflite file, or a directory with model.tflite",
+        _file_or_inside(".tflite", "model.tflite"),
+        _open_tflite,
+    ),
+    Form(
+        "a run directory",
+        "a directory with config.json",
+        _directory_with("config.json"),
+        _open_run,
+        (*_SEARCH, "checkpoint"),
+    ),
+    Form(
+        "a SavedModel",
+        "a directory with numbered versions of it",
+        _newest_version,
+        _open_saved_model,
+        _SEARCH,
+    ),
+)

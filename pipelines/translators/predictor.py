@@ -1,0 +1,24 @@
+"""What answers for an exported model: the model itself in this process, or a server."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+
+class Unavailable(Exception):
+    """A server that cannot be reached or is busy: the same request may succeed later."""
+
+
+class Predictor(Protocol):
+    """Something with the signatures of an exported model."""
+
+    def predict(self, signature: str, inputs: Mapping[str, object]) -> Mapping[str, object]:
+        """The outputs of a signature by name, as nested lists.
+
+        Args:
+            signature: `"serving_default"` or `"nbest"`, see `pipelines.exporters.saved_model`.
+            inputs: by name, numbers or lists.
+
+        Raises:
+            Unavailable: there is no answer now.
+            InputError: there will never be one, however often it is asked.
+        """
