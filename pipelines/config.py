@@ -42,6 +42,14 @@ class CorpusConfig:
     num_shapes: int = 8
     """the most length buckets; more waste less on padding and compile longer"""
 
+    def __post_init__(self) -> None:
+        if self.max_length < 2:
+            raise InputError(
+                f"max_length must be at least 2 (a subword and the end mark), got {self.max_length}"
+            )
+        if self.num_shapes < 1:
+            raise InputError(f"num_shapes must be at least 1, got {self.num_shapes}")
+
     def corpus(self) -> Corpus:
         """The corpus that the fields describe; nothing of it is read, downloaded or imported yet.
 

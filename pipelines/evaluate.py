@@ -8,6 +8,7 @@ from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
 from pipelines.importing import load_tensorflow
+from pipelines.translators.base import check_search
 from tf_relpos.config import ALPHA, BEAM_SIZE
 
 DESCRIPTION = """Translate a text with a trained model and score it with sacreBLEU. The score is
@@ -32,8 +33,7 @@ class EvaluateFlags:
     """length penalty"""
 
     def __post_init__(self) -> None:
-        if self.beam_size < 1:
-            raise InputError(f"beam_size must be at least 1, got {self.beam_size}")
+        check_search(beam_size=self.beam_size, alpha=self.alpha)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from typing import Literal, cast
 from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
-from pipelines.translators.base import Translation
+from pipelines.translators.base import Translation, check_search
 from pipelines.translators.open import open_translator
 from tf_relpos.config import BEAM_SIZE
 
@@ -45,10 +45,10 @@ class TranslateFlags:
     """report the throughput on standard error"""
 
     def __post_init__(self) -> None:
-        for name in ("nbest", "beam_size", "batch"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name} must be at least 1, got {value}")
+        for name in ("nbest", "batch"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_search(beam_size=self.beam_size, alpha=self.alpha)
         beam_size = BEAM_SIZE if self.beam_size is None else self.beam_size
         if self.nbest > beam_size:
             raise InputError(

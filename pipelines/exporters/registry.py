@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pipelines.errors import InputError
 from pipelines.exporters.quantization import QUANTIZATIONS, Quantization, check_quantization
+from pipelines.translators.base import check_search
 
 if TYPE_CHECKING:
     from pipelines.exporters.exportable import Exporter
@@ -36,10 +37,9 @@ class ExportOptions:
     """tflite: subwords of a translation; 178 unless given"""
 
     def __post_init__(self) -> None:
-        for name in ("version", "beam_size"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise InputError(f"{name} must be at least 1, got {value}")
+        if self.version is not None and self.version < 1:
+            raise InputError(f"version must be at least 1, got {self.version}")
+        check_search(beam_size=self.beam_size, alpha=self.alpha)
 
     def given(self) -> dict[str, Any]:
         """Those that are not as they are by default."""

@@ -8,10 +8,9 @@ import tensorflow as tf
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.versions import new_version
 from pipelines.exporters.warmup import write_warmup_requests
+from pipelines.translators.base import MAX_ALPHA, MAX_BEAM_SIZE
 from pipelines.translators.keras_model import Translator, search_texts
 
-MAX_BEAM_SIZE = 100  # one request must not take all the memory of a server
-MAX_ALPHA = 10.0  # beyond it, the penalty of long sentences leaves the range of float32
 _WARMUP_SENTENCE = "A sentence of common length, to be translated before the first one that counts."
 
 

@@ -5,9 +5,25 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple
 
+from pipelines.errors import InputError
+
+MAX_BEAM_SIZE = 100  # one request must not take all the memory of a server
+MAX_ALPHA = 10.0  # beyond it, the penalty of long sentences leaves the range of float32
 MAX_SOURCE_LENGTH = 256  # subwords of a source that are read, its end mark included
 BATCH_SIZE = 32
 SENTENCES_AT_A_TIME = 1024  # sorted by length before they are put into batches
+
+
+def check_search(*, beam_size: int | None = None, alpha: float | None = None) -> None:
+    """Checks the settings of a search, those that are given.
+
+    Raises:
+        InputError: one is out of its range.
+    """
+    if beam_size is not None and not 1 <= beam_size <= MAX_BEAM_SIZE:
+        raise InputError(f"beam_size must be from 1 to {MAX_BEAM_SIZE}, got {beam_size}")
+    if alpha is not None and not 0 <= alpha <= MAX_ALPHA:  # NaN is not, either
+        raise InputError(f"alpha must be from 0 to {MAX_ALPHA:g}, got {alpha}")
 
 
 class Translation(NamedTuple):

@@ -12,7 +12,7 @@ import sentencepiece
 
 from pipelines.errors import InputError, first_line
 from pipelines.importing import import_optional
-from pipelines.translators.base import BATCH_SIZE, TextTranslator, Translation
+from pipelines.translators.base import BATCH_SIZE, TextTranslator, Translation, check_search
 from tf_relpos.config import ALPHA, BEAM_SIZE
 
 TOKENIZER_FILE = "tokenizer.model"
@@ -42,6 +42,7 @@ class CTranslate2Translator(TextTranslator):
     def __init__(
         self, path: str | os.PathLike, *, beam_size: int = BEAM_SIZE, alpha: float = ALPHA
     ):
+        check_search(beam_size=beam_size, alpha=alpha)
         self.beam_size = beam_size
         self.alpha = alpha
         ctranslate2 = import_optional("ctranslate2", "ctranslate2")

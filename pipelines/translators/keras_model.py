@@ -7,7 +7,13 @@ import tensorflow as tf
 from pipelines.data.tokenizer import Tokenizer
 from pipelines.run.directory import RunDirectory
 from pipelines.run.models import build_model
-from pipelines.translators.base import BATCH_SIZE, MAX_SOURCE_LENGTH, TextTranslator, Translation
+from pipelines.translators.base import (
+    BATCH_SIZE,
+    MAX_SOURCE_LENGTH,
+    TextTranslator,
+    Translation,
+    check_search,
+)
 from tf_relpos import Transformer, beam_search
 from tf_relpos.config import ALPHA, BEAM_SIZE
 
@@ -35,6 +41,7 @@ class Translator(TextTranslator):
         alpha: float = ALPHA,
         max_source_length: int = MAX_SOURCE_LENGTH,
     ):
+        check_search(beam_size=beam_size, alpha=alpha)
         self.model = model
         self.tokenizer = tokenizer
         self.beam_size = beam_size

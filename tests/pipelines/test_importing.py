@@ -27,13 +27,19 @@ WRONG = {
         ["--dataset", "wmt14_translate/de-en", "--target_language", "fr"],
         ["--train_source", "absent.en", "--train_target", "absent.de"],
         ["--strategy", "multi_worker"],
+        ["--num_shapes", "0"],
+        ["--max_length", "0"],
     ],
     "prepare": [["--nosuchflag", "3"], ["--output", "x", "--dataset", "mnist"]],
     "evaluate": [
         ["--nosuchflag", "3"],
         ["--run_dir", "x", "--source", "x", "--reference", "x", "--beam_size", "0"],
     ],
-    "translate": [["--nosuchflag", "3"], ["--model", "absent"]],
+    "translate": [
+        ["--nosuchflag", "3"],
+        ["--model", "absent"],
+        ["--model", "x", "--alpha", "nan"],
+    ],
     "export": [
         ["--nosuchflag", "3"],
         ["--run_dir", "x", "--format", "tflite", "--output", "y", "--version", "3"],

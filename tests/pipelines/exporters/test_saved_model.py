@@ -12,9 +12,9 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from pipelines.errors import InputError
 from pipelines.exporters.exportable import Exportable
-from pipelines.exporters.saved_model import MAX_ALPHA, MAX_BEAM_SIZE, export_saved_model
+from pipelines.exporters.saved_model import export_saved_model
 from pipelines.exporters.warmup import WARMUP_FILE
-from pipelines.translators.base import MAX_SOURCE_LENGTH
+from pipelines.translators.base import MAX_ALPHA, MAX_BEAM_SIZE, MAX_SOURCE_LENGTH
 from pipelines.translators.keras_model import Translator
 from tests.support import serving_model
 from tests.support.serving_model import ODD_TEXTS, nbest, translate
