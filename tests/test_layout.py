@@ -126,3 +126,27 @@ def test_forms_that_start_fast_import_nothing_slow(name):
         if name.partition(".")[0] in SLOW and not name.startswith("tf_relpos.config.")
     }
     assert not found
+
+
+def unannotated(tree):
+    """Names of public functions and methods that leave an argument or the result without a type.
+
+    Keras's own methods keep Keras's signature, and nested functions are nobody's interface.
+    """
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            yield from (f"{node.name}.{name}" for name in unannotated(node))
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            arguments = node.args.posonlyargs + node.args.args + node.args.kwonlyargs
+            typed = [a.annotation for a in arguments if a.arg not in ("self", "cls")]
+            if node.returns is None or None in typed:
+                yield node.name
+
+
+KERAS_CALLBACKS = ("on_train_begin", "on_train_end", "on_train_batch_begin", "on_train_batch_end")
+
+
+@pytest.mark.parametrize("path", PIPELINES + TF_RELPOS, ids=ids(PIPELINES + TF_RELPOS))
+def test_public_functions_have_types(path):
+    found = list(unannotated(ast.parse(path.read_text(encoding="utf-8"))))
+    assert not [name for name in found if name.rpartition(".")[2] not in KERAS_CALLBACKS]

@@ -78,7 +78,7 @@ class TranslationTrainer(keras.Model):
         self.xla = xla
         self.built = True
 
-    def make_train_function(self, force: bool = False):
+    def make_train_function(self, force: bool = False) -> None:
         if self.train_function is not None and not force:
             return
         strategy = self.strategy
