@@ -32,13 +32,15 @@ class _HelpFormatter(simple_parsing.SimpleHelpFormatter):
     """One spelling of each flag, and its default unless that is none."""
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
-        if not action.option_strings:
+        if not action.option_strings or isinstance(action, argparse._HelpAction):
             return super()._format_action_invocation(action)
         value = "" if action.nargs == 0 else f" {self._format_args(action, '').strip('[]')}"
         return f"{action.option_strings[0]}{value}"
 
     def _get_help_string(self, action: argparse.Action) -> str:
         text = super()._get_help_string(action) or ""
+        if action.required:
+            return f"{text} (required)"
         return text.replace(" (default: None)", "").replace(" (default: %(default)s)", "") + (
             "" if action.default in (None, argparse.SUPPRESS) else " (default: %(default)s)"
         )
@@ -68,8 +70,12 @@ class Parser(simple_parsing.ArgumentParser):
         """Parses; a value that a dataclass refuses is the user's mistake as well.
 
         Raises:
-            InputError: see above.
+            InputError: see above, or a flag is given twice.
         """
+        given = given_flags(arguments)
+        for name in given:
+            if given.count(name) > 1:
+                raise InputError(f"--{name} must be given once, got it {given.count(name)} times")
         try:
             return self.parse_args(underscored(arguments))
         except ValueError as error:
@@ -96,6 +102,15 @@ def underscored(arguments: Sequence[str]) -> list[str]:
     return [
         re.sub(r"^--[^=]+", lambda flag: "--" + flag[0][2:].replace("-", "_"), argument)
         for argument in arguments
+    ]
+
+
+def given_flags(arguments: Sequence[str]) -> list[str]:
+    """The names of the flags among the arguments, without dashes in front."""
+    return [
+        argument[2:].partition("=")[0]
+        for argument in underscored(arguments)
+        if re.match(r"--\w", argument)
     ]
 
 

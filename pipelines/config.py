@@ -57,6 +57,8 @@ class CorpusConfig:
             InputError: files that do not exist, an unknown data set, or a contradiction.
         """
         if self.train_source or self.train_target:
+            if self.dataset != "demo":
+                raise InputError(f"dataset must not be given with train_source, got {self.dataset}")
             return TextFileCorpus(
                 self.train_source or [],
                 self.train_target or [],

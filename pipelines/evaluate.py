@@ -54,8 +54,12 @@ def main(arguments: Sequence[str]) -> None:
     translator, step = load_translator(run_directory, flags.checkpoint, **search)
     score = bleu(translator.translate(sources), references)
     where = {"split": flags.source, "checkpoint": flags.checkpoint, "step": step}
+    # What took minutes is shown before a directory that cannot be written gets in the way.
+    print(
+        f"BLEU {score.score:.2f}  ({score.signature}|checkpoint:{flags.checkpoint}|step:{step})",
+        flush=True,
+    )
     run_directory.add_score(score_record(run_directory.config(), score, **where, **search))
-    print(f"BLEU {score.score:.2f}  ({score.signature}|checkpoint:{flags.checkpoint}|step:{step})")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
 """Trains a translator: python -m pipelines.train_wmt"""
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from pipelines.command_line import Parser, early_flags, lasting_output, run
+from pipelines.command_line import Parser, early_flags, given_flags, lasting_output, run
 from pipelines.config import CorpusConfig, RunConfig, TrainingConfig, default_config
 from pipelines.corpora.corpus import Corpus
 from pipelines.errors import InputError
@@ -51,6 +52,14 @@ def main(arguments: Sequence[str]) -> int:
         return 128 + signal if signal else 0  # what a shell reports of a program ended by a signal
 
 
+def _check_decided_by_preparation(arguments: Sequence[str]) -> None:
+    """A flag that would do nothing is a mistake."""
+    decided = {"vocabulary_size", *(field.name for field in dataclasses.fields(CorpusConfig))}
+    for name in given_flags(arguments):
+        if name in decided:
+            raise InputError(f"--{name} must not be given with --prepared, which decides it")
+
+
 class Places(NamedTuple):
     prepared: str | None
     run_dir: str
@@ -75,6 +84,8 @@ def parse(arguments: Sequence[str]) -> tuple[RunConfig, Corpus | None, Places]:
     parser.add_section(TransformerConfig, "model", default=defaults.model)
     parser.add_section(TrainingConfig, "training", default=defaults.training)
     flags = parser.parse(arguments)
+    if flags.run.prepared:
+        _check_decided_by_preparation(arguments)
     config = RunConfig(flags.run.preset, flags.model, flags.corpus, flags.training)
     if config.training.strategy == "multi_worker" and not flags.run.prepared:
         raise InputError(

@@ -7,7 +7,9 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import cast
+
+from simple_parsing import choice
 
 from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
@@ -37,7 +39,7 @@ class TranslateFlags:
     """hypotheses kept; 1 is greedy search; 4 unless given, or what a model was exported with"""
     alpha: float | None = None
     """length penalty; 0.6 unless given, or what a model was exported with"""
-    checkpoint: Literal["last", "best", "average"] | None = None
+    checkpoint: str | None = choice("last", "best", "average", default=None)
     """which weights of a run directory; last unless given"""
     batch: int = 128
     """at most this many sentences are translated together"""

@@ -164,6 +164,40 @@ def test_resuming_with_another_configuration(corpus, trained_run, monkeypatch, c
 
 
 @pytest.mark.parametrize(
+    "more, message",
+    [
+        (["--steps", "3", "--steps", "4"], "--steps must be given once, got it 2 times"),
+        (["--train-source", "other.en"], "--train_source must be given once, got it 2 times"),
+        (["--dataset", "wmt14_translate/de-en"], "dataset must not be given with train_source"),
+    ],
+)
+def test_flags_that_contradict_each_other(places, tmp_path, monkeypatch, capfd, more, message):
+    arguments = [*train_flags(places, tmp_path / "run"), *more]
+    status = call(train_wmt.main, arguments, monkeypatch)
+    assert re.search(message, one_error(status, capfd.readouterr().err))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"vocabulary_size": 300},
+        {"max_length": 100},
+        {"num_shapes": 3},
+        {"train_source": "train.en", "train_target": "train.de"},
+        {"dataset": "demo"},
+        {"target_language": "fr"},
+    ],
+    ids=lambda values: next(iter(values)),
+)
+def test_what_a_preparation_has_decided_is_no_flag(tmp_path, monkeypatch, capfd, values):
+    arguments = flags(prepared=tmp_path / "prepared", run_dir=tmp_path / "run", **values)
+    status = call(train_wmt.main, arguments, monkeypatch)
+    message = f"--{next(iter(values))} must not be given with --prepared, which decides it"
+    assert one_error(status, capfd.readouterr().err) == message
+
+
+@pytest.mark.parametrize(
     "values, message",
     [
         ({"output": None}, "required: --output"),

@@ -2,6 +2,8 @@
 
 import json
 import random
+import re
+import shutil
 import signal
 import subprocess
 
@@ -164,6 +166,18 @@ def test_evaluate_scores_and_records(trained_run, corpus, monkeypatch, capfd, ch
     assert record["signature"] in captured.out
 
 
+def test_a_score_is_shown_before_it_cannot_be_recorded(trained_run, corpus, tmp_path):
+    """As on a file system that cannot be written."""
+    run_dir = shutil.copytree(trained_run, tmp_path / "run")
+    (run_dir / "scores.json").unlink()
+    (run_dir / "scores.json").mkdir()
+    files = ["--source", corpus / "test.en", "--reference", corpus / "test.de"]
+    result = run_command("evaluate", ["--run_dir", run_dir, *files, "--beam_size", 1])
+    assert result.returncode == 2
+    assert re.match(r"BLEU \d+\.\d\d  \(", result.stdout)
+    assert "scores.json" in result.stderr and len(result.stderr.splitlines()) == 1
+
+
 SENTENCES = ["a b c", "", "h", "g f e d c b a"]
 
 
@@ -226,6 +240,8 @@ def test_help_names_the_flags(module, monkeypatch, capfd):
         evaluate: ("--reference", "--beam_size", "--checkpoint"),
         translate: ("--model", "--nbest", "--alpha"),
     }
-    for flag in expected[module]:
+    for flag in (*expected[module], "-h, --help"):
         assert flag in text
-    assert "--pad_id" not in text
+    assert "--pad_id" not in text and "Literal" not in text
+    is_required = {train_wmt: 0, prepare: 1, evaluate: 3, translate: 1}
+    assert text.count("(required)") == is_required[module]
