@@ -193,13 +193,16 @@ def sample(
         tokens = None
         if top_k is not None:
             log_probs, tokens = ops.top_k(log_probs, min(top_k, log_probs.shape[-1]))
+        possible = ops.isfinite(log_probs)
         best = ops.max(log_probs, axis=-1, keepdims=True)
-        cumulative = ops.cumsum(ops.exp((log_probs - best) / temperature), axis=-1)
+        weights = ops.exp((log_probs - best) / temperature)
+        # -inf divided by a huge number is NaN where XLA multiplies with its reciprocal, 0.
+        cumulative = ops.cumsum(ops.where(possible, weights, _constant(0)), axis=-1)
         threshold = ops.take(thresholds, index, axis=1)[:, None] * cumulative[:, -1:]
         below = ops.sum(ops.cast(cumulative <= threshold, "int32"), axis=-1)
         # Rounding can put the threshold on the total, past the last token that can be drawn.
         places = ops.arange(log_probs.shape[-1], dtype="int32")
-        last = ops.max(ops.where(ops.isfinite(log_probs), places, 0), axis=-1)
+        last = ops.max(ops.where(possible, places, 0), axis=-1)
         place = ops.minimum(below, last)
         if tokens is None:
             return place
