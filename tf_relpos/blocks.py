@@ -7,87 +7,64 @@ L positions of the decoder's cache.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import keras
-from keras import ops
+from keras import KerasTensor, ops
 
-from tf_relpos.config import NORMS
+from tf_relpos.config import check_block_arguments, check_shape
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
 
 LAYER_NORM_EPSILON = 1e-6
+_RELATIVE_ARGUMENTS = (
+    "max_relative_position",
+    "relative_keys",
+    "relative_values",
+    "heads_share_relative_embedding",
+    "implementation",
+)
+_NO_POSITIONS = {"max_relative_position": 0, "relative_keys": False, "relative_values": False}
 
 
 class _Block(keras.layers.Layer):
-    """What both blocks have: self-attention, feed-forward, and residuals around them.
-
-    Args:
-        model_dim: D.
-        inner_dim: width of the feed-forward sub-layer.
-        num_heads: N; must divide D.
-        max_relative_position: k of the self-attention, or None for no relative positions.
-        relative_keys, relative_values, heads_share_relative_embedding, implementation: see
-            `RelativeMultiHeadAttention`.
-        dropout: on the output of each sub-layer.
-        attention_dropout: on the attention weights.
-        inner_dropout: on the inner layer of the feed-forward sub-layer.
-        norm: "post", `LayerNorm(x + sublayer(x))`, or "pre", `x + sublayer(LayerNorm(x))`.
-    """
+    """What both blocks have: self-attention, feed-forward, and residuals around them."""
 
     def __init__(
         self,
-        model_dim,
-        inner_dim,
-        num_heads,
-        max_relative_position=16,
-        relative_keys=True,
-        relative_values=True,
-        heads_share_relative_embedding=True,
-        implementation="auto",
-        dropout=0.0,
-        attention_dropout=0.0,
-        inner_dropout=0.0,
-        norm="post",
+        model_dim: int,
+        inner_dim: int,
+        num_heads: int,
+        max_relative_position: int | None = 16,
+        relative_keys: bool = True,
+        relative_values: bool = True,
+        heads_share_relative_embedding: bool = True,
+        implementation: str = "auto",
+        dropout: float = 0.0,
+        attention_dropout: float = 0.0,
+        inner_dropout: float = 0.0,
+        norm: str = "post",
         **kwargs,
     ):
+        arguments = check_block_arguments(locals())
         super().__init__(**kwargs)
-        if model_dim % num_heads:
-            raise ValueError(
-                "`num_heads` must divide `model_dim`. "
-                f"Received: num_heads={num_heads}, model_dim={model_dim}"
-            )
-        if norm not in NORMS:
-            raise ValueError(f"`norm` must be one of {NORMS}. Received: norm={norm!r}")
-        self.arguments = {
-            "model_dim": model_dim,
-            "inner_dim": inner_dim,
-            "num_heads": num_heads,
-            "max_relative_position": max_relative_position,
-            "relative_keys": relative_keys,
-            "relative_values": relative_values,
-            "heads_share_relative_embedding": heads_share_relative_embedding,
-            "implementation": implementation,
-            "dropout": dropout,
-            "attention_dropout": attention_dropout,
-            "inner_dropout": inner_dropout,
-            "norm": norm,
-        }
-        relative = max_relative_position is not None
-        self.self_attention = self._make_attention(
-            "self_attention",
-            max_relative_position=max_relative_position if relative else 0,
-            relative_keys=relative and relative_keys,
-            relative_values=relative and relative_values,
-            heads_share_relative_embedding=heads_share_relative_embedding,
-            implementation=implementation,
-        )
+        self.supports_masking = True
+        self.arguments = arguments
+        relative = {name: arguments[name] for name in _RELATIVE_ARGUMENTS}
+        if relative["max_relative_position"] is None:
+            relative = _NO_POSITIONS
+        self.self_attention = self._make_attention("self_attention", **relative)
         self.self_attention_norm = self._make_norm("self_attention_norm")
         self.inner = keras.layers.Dense(
-            inner_dim, activation="relu", name="inner", dtype=self.dtype_policy
+            arguments["inner_dim"], activation="relu", name="inner", dtype=self.dtype_policy
         )
-        self.outer = keras.layers.Dense(model_dim, name="outer", dtype=self.dtype_policy)
+        self.outer = keras.layers.Dense(
+            arguments["model_dim"], name="outer", dtype=self.dtype_policy
+        )
         self.feed_forward_norm = self._make_norm("feed_forward_norm")
-        self.dropout = keras.layers.Dropout(dropout, dtype=self.dtype_policy)
-        self.inner_dropout = keras.layers.Dropout(inner_dropout, dtype=self.dtype_policy)
+        self.dropout = keras.layers.Dropout(arguments["dropout"], dtype=self.dtype_policy)
+        self.inner_dropout = keras.layers.Dropout(
+            arguments["inner_dropout"], dtype=self.dtype_policy
+        )
 
     def _make_attention(self, name, **relative):
         model_dim, num_heads = self.arguments["model_dim"], self.arguments["num_heads"]
@@ -110,8 +87,9 @@ class _Block(keras.layers.Layer):
             epsilon=LAYER_NORM_EPSILON, name=name, dtype=self.dtype_policy
         )
 
-    def build(self, input_shape):
+    def build(self, input_shape) -> None:
         shape = (None, None, self.arguments["model_dim"])
+        check_shape("x", input_shape, shape)
         inner_shape = (None, None, self.arguments["inner_dim"])
         self.self_attention.build(shape, shape)
         self.inner.build(shape)
@@ -119,25 +97,25 @@ class _Block(keras.layers.Layer):
         for norm in (self.self_attention_norm, self.feed_forward_norm):
             norm.build(shape)
 
-    def _residual(self, x, sublayer, norm, training):
-        """`sublayer(x)` with dropout, the residual connection and the normalization around it."""
-        if self.arguments["norm"] == "pre":
-            return x + self.dropout(sublayer(norm(x)), training=training)
-        return norm(x + self.dropout(sublayer(x), training=training))
+    def _before(self, x, norm):
+        """What a sub-layer is given."""
+        return norm(x) if self.arguments["norm"] == "pre" else x
+
+    def _after(self, x, y, norm, training):
+        """The residual connection around a sub-layer whose output is `y`."""
+        x = x + self.dropout(y, training=training)
+        return norm(x) if self.arguments["norm"] == "post" else x
 
     def _feed_forward(self, x, training):
-        return self._residual(
-            x,
-            lambda y: self.outer(self.inner_dropout(self.inner(y), training=training)),
-            self.feed_forward_norm,
-            training,
-        )
+        y = self.inner(self._before(x, self.feed_forward_norm))
+        y = self.outer(self.inner_dropout(y, training=training))
+        return self._after(x, y, self.feed_forward_norm, training)
 
-    def compute_output_shape(self, input_shape, *args, **kwargs):
+    def compute_output_shape(self, input_shape, *args, **kwargs) -> tuple[int | None, ...]:
         return input_shape
 
-    def get_config(self):
-        return {**super().get_config(), **self.arguments}
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), **self.arguments, **quantized_policies(self)}
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -147,21 +125,22 @@ class EncoderBlock(_Block):
     Args: those of `DecoderBlock`.
 
     Call arguments:
-        x: `[B, S, D]`.
+        x: `[B, S, D]`. Positions that its Keras mask (`Embedding(mask_zero=True)`) tells to be
+            padding are not attended to; the output has the same mask.
         source_mask: bool `[B, S]`, True at tokens, or None.
 
     Returns:
         `[B, S, D]`.
+
+    Raises:
+        ValueError: an argument out of its range, or shapes that do not fit together.
     """
 
-    def call(self, x, source_mask=None, training=None):
-        mask = None if source_mask is None else ops.expand_dims(source_mask, 1)
-        x = self._residual(
-            x,
-            lambda y: self.self_attention(y, y, attention_mask=mask, training=training),
-            self.self_attention_norm,
-            training,
-        )
+    def call(self, x, source_mask=None, training: bool | None = None):
+        y = self._before(x, self.self_attention_norm)
+        mask = _attention_mask(source_mask, x.shape)
+        y = self.self_attention(y, y, attention_mask=mask, training=training)
+        x = self._after(x, y, self.self_attention_norm, training)
         return self._feed_forward(x, training)
 
 
@@ -188,71 +167,96 @@ class DecoderBlock(_Block):
         encoded: `[B, S, D]`.
         source_mask: bool `[B, S]`, True at tokens, or None.
 
+        Positions that the Keras masks of `x` and `encoded` tell to be padding are not attended to;
+        the output has the mask of `x`.
+
     Returns:
         `[B, T, D]`.
+
+    Raises:
+        ValueError: an argument out of its range, or shapes that do not fit together.
     """
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        self.cross_attention = self._make_attention(
-            "cross_attention", max_relative_position=0, relative_keys=False, relative_values=False
-        )
+        self.cross_attention = self._make_attention("cross_attention", **_NO_POSITIONS)
         self.cross_attention_norm = self._make_norm("cross_attention_norm")
 
-    def build(self, input_shape, *_):
+    def build(self, input_shape, *_) -> None:
         super().build(input_shape)
         shape = (None, None, self.arguments["model_dim"])
         self.cross_attention.build(shape, shape)
         self.cross_attention_norm.build(shape)
 
-    def call(self, x, encoded, source_mask=None, training=None):
-        mask = None if source_mask is None else ops.expand_dims(source_mask, 1)
-        x = self._residual(
-            x,
-            lambda y: self.self_attention(y, y, use_causal_mask=True, training=training),
-            self.self_attention_norm,
-            training,
-        )
-        x = self._residual(
-            x,
-            lambda y: self.cross_attention(y, encoded, attention_mask=mask, training=training),
-            self.cross_attention_norm,
-            training,
-        )
+    def call(self, x, encoded, source_mask=None, training: bool | None = None):
+        check_shape("encoded", encoded.shape, (x.shape[0], None, self.arguments["model_dim"]))
+        y = self._before(x, self.self_attention_norm)
+        y = self.self_attention(y, y, use_causal_mask=True, training=training)
+        x = self._after(x, y, self.self_attention_norm, training)
+
+        y = self._before(x, self.cross_attention_norm)
+        mask = _attention_mask(source_mask, encoded.shape)
+        y = self.cross_attention(y, encoded, attention_mask=mask, training=training)
+        x = self._after(x, y, self.cross_attention_norm, training)
         return self._feed_forward(x, training)
 
-    def step(self, x, cache, index, encoded_cache, source_mask):
+    def step(
+        self, x, cache, index, encoded_cache, source_mask, cache_grows: bool = False
+    ) -> tuple[KerasTensor, KerasTensor]:
         """The block at one position, for K hypotheses of each sentence.
 
         Args:
             x: `[B, K, D]`.
-            cache: keys and values of the positions before, `[B, K, 2, L, N, H]`; a position longer
-                afterwards, where a graph does not know L.
+            cache: keys and values of the positions before, `[B, K, 2, L, N, H]`.
             index: the position, a scalar int.
             encoded_cache: `cross_attention.compute_cache(encoded)`, `[B, 2, S, N, H]`. The K
                 hypotheses attend to it side by side, as if they were K positions: no copies.
             source_mask: bool `[B, S]`.
+            cache_grows: whether the cache holds the positions before alone, L = `index`, and gets
+                longer by this one; otherwise it has room for it.
 
         Returns:
             `[B, K, D]` and the cache with this position written to it.
         """
-        B, K, D = ops.shape(x)
+        y = self._before(x, self.self_attention_norm)
+        y, cache = self._attend_to_target(y, cache, index, cache_grows)
+        x = self._after(x, y, self.self_attention_norm, training=False)
 
-        def attend_to_target(y):
-            nonlocal cache
-            flat = ops.reshape(cache, (B * K, *ops.shape(cache)[2:]))
-            if flat.shape[2] is None:
-                flat = ops.pad(flat, [(0, 0), (0, 0), (0, 1), (0, 0), (0, 0)])
-            y = ops.reshape(y, (B * K, 1, D))
-            y, flat = self.self_attention(y, y, cache=flat, cache_update_index=index)
-            cache = ops.reshape(flat, (B, K, *ops.shape(flat)[1:]))
-            return ops.reshape(y, (B, K, D))
-
-        def attend_to_source(y):
-            mask = ops.expand_dims(source_mask, 1)
-            y, _ = self.cross_attention(y, y, attention_mask=mask, cache=encoded_cache)
-            return y
-
-        x = self._residual(x, attend_to_target, self.self_attention_norm, training=False)
-        x = self._residual(x, attend_to_source, self.cross_attention_norm, training=False)
+        y = self._before(x, self.cross_attention_norm)
+        mask = ops.expand_dims(source_mask, 1)
+        y, _ = self.cross_attention(y, y, attention_mask=mask, cache=encoded_cache)
+        x = self._after(x, y, self.cross_attention_norm, training=False)
         return self._feed_forward(x, training=False), cache
+
+    def _attend_to_target(self, y, cache, index, cache_grows):
+        B, K, D = ops.shape(y)
+        y = ops.reshape(y, (B * K, 1, D))
+        cache = ops.reshape(cache, (B * K, *ops.shape(cache)[2:]))
+        if cache_grows:
+            cache = ops.pad(cache, [(0, 0), (0, 0), (0, 1), (0, 0), (0, 0)])
+        y, cache = self.self_attention(y, y, cache=cache, cache_update_index=index)
+        return ops.reshape(y, (B, K, D)), ops.reshape(cache, (B, K, *ops.shape(cache)[1:]))
+
+
+def _attention_mask(source_mask, source_shape):
+    """The mask `[B, 1, S]` of a source `[B, S, D]`."""
+    if source_mask is None:
+        return None
+    check_shape("source_mask", source_mask.shape, source_shape[:2])
+    return ops.expand_dims(source_mask, 1)
+
+
+def quantized_policies(layer: keras.layers.Layer) -> dict[str, Any]:
+    """The entry of a layer's config that has its parts built quantized again, if they are.
+
+    The layer must give its own `dtype_policy` to all of its parts.
+    """
+    quantized = {
+        part.path: part.dtype_policy
+        for part in layer._flatten_layers()
+        if part is not layer and part.quantization_mode is not None
+    }
+    if not quantized or isinstance(layer.dtype_policy, keras.dtype_policies.DTypePolicyMap):
+        return {}
+    policies = keras.dtype_policies.DTypePolicyMap(layer.dtype_policy.name, quantized)
+    return {"dtype": keras.dtype_policies.serialize(policies)}

@@ -7,9 +7,10 @@ a mistyped one before Keras, which takes seconds, has been imported.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import numbers
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +22,7 @@ IMPLEMENTATIONS = ("auto", "transpose_reshape", "bucketed")
 # exponent of the length penalty of Wu et al. 2016 (GNMT), Eq. 14.
 BEAM_SIZE = 4
 ALPHA = 0.6
+MAX_ALPHA = 10.0  # beyond it, the penalty of a long sentence leaves the range of float32
 
 
 @dataclass(frozen=True)
@@ -71,20 +73,11 @@ class TransformerConfig:
     end_id: int = dataclasses.field(default=3, metadata={"cmd": False})
 
     def __post_init__(self):
-        for name in ("model_dim", "inner_dim", "num_heads", "encoder_layers", "decoder_layers"):
-            self._set(name, check_whole(name, getattr(self, name)))
-        self._set("max_relative_position", check_max_relative_position(self.max_relative_position))
-        for name, choices in (
-            ("position", POSITIONS),
-            ("implementation", IMPLEMENTATIONS),
-            ("norm", NORMS),
-        ):
-            self._set(name, check_choice(name, getattr(self, name), choices))
-        for name in ("relative_keys", "relative_values", "heads_share_relative_embedding"):
-            self._set(name, check_boolean(name, getattr(self, name)))
-        for name in ("dropout", "attention_dropout", "inner_dropout"):
-            self._set(name, check_rate(name, getattr(self, name)))
-        check_heads(self.num_heads, self.model_dim)
+        check_max_relative_position(self.max_relative_position)  # not None, as in a block alone
+        self._set(**check_block_arguments(vars(self)))
+        self._set(position=check_choice("position", self.position, POSITIONS))
+        for name in ("encoder_layers", "decoder_layers"):
+            self._set(**{name: check_whole(name, getattr(self, name))})
         self._check_ids()
         if self.uses_relative and not (self.relative_keys or self.relative_values):
             raise ValueError(
@@ -92,23 +85,28 @@ class TransformerConfig:
                 "Received: both False"
             )
 
-    def _set(self, name, value):
-        """Replaces a field by its checked value: a Python number for NumPy's, so that JSON can be
-        made of it."""
-        object.__setattr__(self, name, value)
+    def _set(self, **checked):
+        """Takes the checked values of fields: Python's for NumPy's, so that they become JSON."""
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
 
     def _check_ids(self):
         names = ("pad_id", "unknown_id", "start_id", "end_id")
-        for name in names:
-            self._set(name, check_whole(name, getattr(self, name), least=0))
-        special = tuple(getattr(self, name) for name in names)
-        if len(set(special)) < 4:
+        ids = {name: check_whole(name, getattr(self, name), least=0) for name in names}
+        if len(set(ids.values())) < 4:
             raise ValueError(
                 "`pad_id`, `unknown_id`, `start_id` and `end_id` must be four different ids. "
-                f"Received: {special}"
+                f"Received: {tuple(ids.values())}"
             )
-        least = max(special) + 1  # the special ids are below it
-        self._set("vocabulary_size", check_whole("vocabulary_size", self.vocabulary_size, least))
+        above = max(ids.values()) + 1
+        ids["vocabulary_size"] = check_whole("vocabulary_size", self.vocabulary_size, least=above)
+        self._set(**ids)
+
+    @property
+    def block_arguments(self) -> dict[str, Any]:
+        """The fields that are arguments of `EncoderBlock` and `DecoderBlock`."""
+        arguments = {name: getattr(self, name) for name in _BLOCK_CHECKS}
+        return arguments if self.uses_relative else {**arguments, "max_relative_position": None}
 
     @property
     def uses_relative(self) -> bool:
@@ -148,7 +146,7 @@ def check_whole(name: str, value: Any, least: int = 1) -> int:
     return whole
 
 
-def check_number(name: str, value: Any, rule: str, holds: Callable[[float], bool]) -> float:
+def check_number(name: str, value: Any, rule: str, holds: Callable[[Any], bool]) -> float:
     """Returns a number, NumPy's too, as a float.
 
     Args:
@@ -209,13 +207,50 @@ def check_max_relative_position(max_relative_position: Any) -> int:
     return check_whole("max_relative_position", max_relative_position, least=0)
 
 
-def check_heads(num_heads: int, model_dim: int) -> None:
-    """Raises ValueError unless N divides D."""
-    if model_dim % num_heads:
+def check_shape(name: str, shape: Sequence, expected: Sequence) -> None:
+    """Raises ValueError unless the axes that both shapes know, those not None, are the same."""
+    axes = zip(shape, expected, strict=False)
+    if len(shape) != len(expected) or any(None not in pair and pair[0] != pair[1] for pair in axes):
+        rule = ", ".join("any" if axis is None else str(axis) for axis in expected)
+        raise ValueError(
+            f"`{name}` must have the shape [{rule}]. Received: {name} of shape {tuple(shape)}"
+        )
+
+
+def _check_distance(name, value):
+    return None if value is None else check_whole(name, value, least=0)
+
+
+# The arguments of an encoder or decoder block, which are fields of the configuration, too.
+_BLOCK_CHECKS = {
+    "model_dim": check_whole,
+    "inner_dim": check_whole,
+    "num_heads": check_whole,
+    "max_relative_position": _check_distance,
+    "relative_keys": check_boolean,
+    "relative_values": check_boolean,
+    "heads_share_relative_embedding": check_boolean,
+    "implementation": functools.partial(check_choice, choices=IMPLEMENTATIONS),
+    "dropout": check_rate,
+    "attention_dropout": check_rate,
+    "inner_dropout": check_rate,
+    "norm": functools.partial(check_choice, choices=NORMS),
+}
+
+
+def check_block_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the arguments of an encoder or decoder block, checked, out of more values.
+
+    Raises:
+        ValueError: an argument is out of its range, or N does not divide D.
+    """
+    checked = {name: check(name, values[name]) for name, check in _BLOCK_CHECKS.items()}
+    if checked["model_dim"] % checked["num_heads"]:
         raise ValueError(
             "`num_heads` must divide `model_dim`. "
-            f"Received: num_heads={num_heads}, model_dim={model_dim}"
+            f"Received: num_heads={checked['num_heads']}, model_dim={checked['model_dim']}"
         )
+    return checked
 
 
 _BIG = {"model_dim": 1024, "inner_dim": 4096, "num_heads": 16, "dropout": 0.3}

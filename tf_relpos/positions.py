@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import keras
-from keras import ops
+from keras import KerasTensor, ops
+
+from tf_relpos.config import check_number
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -20,38 +25,56 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
         max_wavelength: 10,000 in the paper.
 
     Call arguments:
-        inputs: `[B, T, D]`.
+        inputs: `[..., T, D]`, floats.
         start_index: the position of the first of the T, an int or a scalar int tensor; a decoder
             that works step by step passes its step.
 
     Returns:
-        `[B, T, D]`, the input plus the encoding.
+        `[..., T, D]`, the input plus the encoding.
+
+    Raises:
+        ValueError: an argument that cannot work; the message names it, the rule and the value.
 
     Reference: Vaswani et al. 2017, section 3.5.
     """
 
-    def __init__(self, max_wavelength=10_000, **kwargs):
-        if not max_wavelength > 1:
-            raise ValueError(
-                "`max_wavelength` must be a number > 1. "
-                f"Received: max_wavelength={max_wavelength!r}"
-            )
+    def __init__(self, max_wavelength: float = 10_000, **kwargs):
+        self.max_wavelength = check_number(
+            "max_wavelength", max_wavelength, "a number > 1", lambda x: 1 < x < math.inf
+        )
         super().__init__(**kwargs)
-        self.max_wavelength = max_wavelength
         self.supports_masking = True
 
-    def call(self, inputs, start_index=0):
-        _, T, D = ops.shape(inputs)
-        positions = ops.arange(T, dtype="int32") + ops.cast(start_index, "int32")
+    def call(self, inputs: Any, start_index: Any = 0) -> KerasTensor:
+        dtype = keras.backend.standardize_dtype(inputs.dtype)
+        if "float" not in dtype or len(inputs.shape) < 2:
+            raise ValueError(
+                "`inputs` must be floats of the shape [..., T, D]. "
+                f"Received: inputs of dtype {dtype} and shape {tuple(inputs.shape)}"
+            )
+        T, D = ops.shape(inputs)[-2:]
+        positions = ops.arange(T, dtype="int32") + _as_index(start_index)
+        precision = "float64" if dtype == "float64" else "float32"
         feature = ops.arange(D, dtype="int32")
-        exponent = ops.cast(2 * (feature // 2), "float32") / D
-        rate = ops.power(ops.cast(self.max_wavelength, "float32"), -exponent)
-        angle = ops.expand_dims(ops.cast(positions, "float32"), 1) * rate
+        exponent = ops.cast(2 * (feature // 2), precision) / D
+        rate = ops.power(ops.cast(self.max_wavelength, precision), -exponent)
+        angle = ops.expand_dims(ops.cast(positions, precision), 1) * rate
         encoding = ops.where(feature % 2 == 0, ops.sin(angle), ops.cos(angle))  # [T, D]
         return inputs + ops.cast(encoding, inputs.dtype)
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: tuple) -> tuple[int | None, ...]:
         return input_shape
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "max_wavelength": self.max_wavelength}
+
+
+def _as_index(start_index):
+    """A position as int32, a scalar."""
+    index = ops.convert_to_tensor(start_index)
+    dtype = keras.backend.standardize_dtype(index.dtype)
+    if "int" not in dtype or len(index.shape):
+        raise ValueError(
+            f"`start_index` must be a whole number. Received: start_index={start_index!r}"
+        )
+    return ops.cast(index, "int32")

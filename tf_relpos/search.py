@@ -7,24 +7,42 @@ The searches see no model class. They want an object with
     initial_cache(memory, beam_size, max_length)    -> cache, a tree of tensors [B, K, ...]
     step(token_ids [B, K], cache, index, memory)    -> logits [B, K, V], cache
 
+with ids in int32. `max_length`, L, is an int where it is known and a scalar int32 tensor in a graph
+that will know it when it runs: the model may then let its cache grow from step to step.
+
 Axes: B batch, S source positions, K hypotheses, L generated tokens, V vocabulary.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-from keras import ops, tree
+from keras import KerasTensor, ops, tree
 
-from tf_relpos.config import ALPHA, BEAM_SIZE
+from tf_relpos.config import (
+    ALPHA,
+    BEAM_SIZE,
+    MAX_ALPHA,
+    check_number,
+    check_shape,
+    check_whole,
+)
 
+_ALPHA_RULE = f"a number from {-MAX_ALPHA:g} to {MAX_ALPHA:g}"
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, as in tensor2tensor
 
 
-def beam_search(model, source_ids, beam_size=BEAM_SIZE, alpha=ALPHA, max_length=None):
+def beam_search(
+    model: Any,
+    source_ids: Any,
+    beam_size: Any = BEAM_SIZE,
+    alpha: Any = ALPHA,
+    max_length: Any = None,
+) -> tuple[KerasTensor, KerasTensor]:
     """The K best translations of each sentence that a beam of K finds.
 
     At each step the K most probable extensions survive. Those that end are set aside, the others
@@ -40,23 +58,27 @@ def beam_search(model, source_ids, beam_size=BEAM_SIZE, alpha=ALPHA, max_length=
         model: see the module.
         source_ids: int `[B, S]`, padded with `pad_id`.
         beam_size: K >= 1, an int or a scalar int tensor; 1 is greedy search.
-        alpha: length penalty; 0 is none.
-        max_length: the same limit for all sentences instead, L. XLA needs an int where a graph does
-            not know S: caches that grow with the translation are not for it.
+        alpha: length penalty, a number from -10 to 10 or a scalar float tensor; 0 is none.
+        max_length: the same limit for all sentences instead, L >= 1, an int or a scalar int tensor.
+            XLA needs an int where a graph does not know S: caches that grow with the translation
+            are not for it.
 
     Returns:
         ids: int32 `[B, K, L]`, the end id included, then `pad_id`.
         scores: float32 `[B, K]`, best first.
 
+    Raises:
+        ValueError: an argument that cannot work; the message names it, the rule and the value.
+
     Reference: Wu et al. 2016 (GNMT), Eq. 14; Vaswani et al. 2017, section 6.1.
     """
-    if not ops.is_tensor(beam_size) and (not isinstance(beam_size, int) or beam_size < 1):
-        raise ValueError(f"`beam_size` must be a whole number >= 1. Received: {beam_size!r}")
-    limits, longest = _limits(model, source_ids, max_length)
+    K = _size("beam_size", beam_size)
+    alpha = _number("alpha", alpha, _ALPHA_RULE, lambda x: -MAX_ALPHA <= x <= MAX_ALPHA)
+    source_ids, limits, L = _source(model, source_ids, max_length)
     memory = model.encode(source_ids)
     pad_id, start_id, end_id = _special_ids(model)
-    B, K, L = ops.shape(source_ids)[0], beam_size, longest
-    first_only = ops.where(ops.arange(K) == 0, 0.0, -np.inf)
+    B = ops.shape(source_ids)[0]
+    first_only = ops.where(ops.arange(K) == 0, _constant(0), _constant(-np.inf))
     beam = _Beam(
         index=ops.convert_to_tensor(0, "int32"),
         tokens=ops.full((B, K), start_id, dtype="int32"),
@@ -70,9 +92,11 @@ def beam_search(model, source_ids, beam_size=BEAM_SIZE, alpha=ALPHA, max_length=
 
     def is_open(*state):
         beam = _Beam(*state)
-        best_live = ops.max(beam.log_probs, axis=1)
+        # With `initial`, because Keras refuses the largest of nothing: the batch may be empty.
+        best_live = ops.max(beam.log_probs, axis=1, initial=-np.inf)
         divisor = ops.maximum(penalty(beam.index + 1), penalty(limits))
-        can_improve = best_live / divisor > ops.min(beam.finished_scores, axis=1)
+        worst_finished = ops.min(beam.finished_scores, axis=1, initial=np.inf)
+        can_improve = best_live / divisor > worst_finished
         return ops.any(can_improve & (beam.index < limits))
 
     def extend(*state):
@@ -81,17 +105,17 @@ def beam_search(model, source_ids, beam_size=BEAM_SIZE, alpha=ALPHA, max_length=
         log_probs = _log_probs(logits, ops.expand_dims(beam.index + 1 >= limits, 1), model)
         V = log_probs.shape[-1]
         extensions = ops.expand_dims(beam.log_probs, -1) + log_probs  # [B, K, V]
-        log_probs, choices = ops.top_k(ops.reshape(extensions, (-1, K * V)), K)
+        log_probs, choices = ops.top_k(ops.reshape(extensions, (B, K * V)), K)
         parents, tokens = choices // V, choices % V
         ids = _write(_select(beam.ids, parents), tokens, beam.index)
         ended = tokens == end_id
-        scores = ops.where(ended, log_probs / penalty(beam.index + 1), -np.inf)
+        scores = ops.where(ended, log_probs / penalty(beam.index + 1), _constant(-np.inf))
         scores, best = ops.top_k(ops.concatenate([beam.finished_scores, scores], axis=1), K)
         return _Beam(
             index=beam.index + 1,
             tokens=tokens,
             ids=ids,
-            log_probs=ops.where(ended, -np.inf, log_probs),
+            log_probs=ops.where(ended, _constant(-np.inf), log_probs),
             finished_ids=_select(ops.concatenate([beam.finished_ids, ids], axis=1), best),
             finished_scores=scores,
             cache=tree.map_structure(lambda x: _select(x, parents), cache),
@@ -101,7 +125,9 @@ def beam_search(model, source_ids, beam_size=BEAM_SIZE, alpha=ALPHA, max_length=
     return beam.finished_ids, beam.finished_scores
 
 
-def greedy_search(model, source_ids, max_length=None):
+def greedy_search(
+    model: Any, source_ids: Any, max_length: Any = None
+) -> tuple[KerasTensor, KerasTensor]:
     """The most probable token at each step, up to the end.
 
     Args:
@@ -110,50 +136,80 @@ def greedy_search(model, source_ids, max_length=None):
     Returns:
         ids: int32 `[B, L]`, the end id included, then `pad_id`.
         scores: float32 `[B]`, the log-probability.
+
+    Raises:
+        ValueError: as for `beam_search`.
     """
 
     def most_probable(log_probs, index):
         return ops.cast(ops.argmax(log_probs, axis=-1), "int32")
 
-    return _search_one(model, source_ids, most_probable, max_length)
+    source_ids, limits, L = _source(model, source_ids, max_length)
+    return _search_one(model, source_ids, most_probable, limits, L)
 
 
-def sample(model, source_ids, temperature=1.0, top_k=None, max_length=None, seed=None):
+def sample(
+    model: Any,
+    source_ids: Any,
+    temperature: Any = 1.0,
+    top_k: int | None = None,
+    max_length: Any = None,
+    seed: int | keras.random.SeedGenerator | None = None,
+) -> tuple[KerasTensor, KerasTensor]:
     """A translation drawn from the model, token by token.
 
     Args:
         model, source_ids, max_length: as for `beam_search`.
-        temperature: > 0; logits are divided by it. Below 1 the likely tokens become likelier.
-        top_k: draw from this many of the most probable tokens only.
-        seed: an int for the same draws again.
+        temperature: a finite number > 0, or a scalar float tensor; logits are divided by it. Below
+            1 the likely tokens become likelier.
+        top_k: draw from this many of the most probable tokens only; of equal ones, the first.
+        seed: an int >= 0 for the same draws again, or a `keras.random.SeedGenerator`.
 
     Returns:
         ids: int32 `[B, L]`, the end id included, then `pad_id`.
         scores: float32 `[B]`, the log-probability under the model itself (temperature 1, all
             tokens).
 
+    Raises:
+        ValueError: an argument that cannot work; the message names it, the rule and the value.
+
     Reference: Fan et al. 2018 (top-k).
     """
-    if not temperature > 0:
-        raise ValueError(f"`temperature` must be above 0. Received: temperature={temperature!r}")
-    if top_k is not None and (not isinstance(top_k, int) or top_k < 1):
-        raise ValueError(f"`top_k` must be None or a whole number >= 1. Received: top_k={top_k!r}")
-    _, longest = _limits(model, source_ids, max_length)
-    thresholds = keras.random.uniform((ops.shape(source_ids)[0], longest), seed=seed)
+    temperature = _number(
+        "temperature", temperature, "a finite number > 0", lambda x: 0 < x < math.inf
+    )
+    # Below float32's smallest normal number, which hardware may take for 0.
+    temperature = ops.maximum(temperature, _constant(np.finfo("float32").tiny))
+    if top_k is not None:
+        top_k = check_whole("top_k", top_k)
+    if seed is not None and not isinstance(seed, keras.random.SeedGenerator):
+        seed = check_whole("seed", seed, least=0)
+    source_ids, limits, L = _source(model, source_ids, max_length)
+    shape = (ops.shape(source_ids)[0], L)
+    thresholds = keras.random.uniform(shape, seed=seed, dtype="float32")
 
     def draw(log_probs, index):
         """Inverts the cumulative distribution at this step's uniform number."""
-        if top_k is not None and top_k < log_probs.shape[-1]:
-            least = ops.top_k(log_probs, top_k)[0][:, -1:]
-            log_probs = ops.where(log_probs >= least, log_probs, -np.inf)
-        cumulative = ops.cumsum(ops.softmax(log_probs / temperature), axis=-1)
+        tokens = None
+        if top_k is not None:
+            log_probs, tokens = ops.top_k(log_probs, min(top_k, log_probs.shape[-1]))
+        possible = ops.isfinite(log_probs)
+        best = ops.max(log_probs, axis=-1, keepdims=True)
+        weights = ops.exp((log_probs - best) / temperature)
+        # -inf divided by a huge number is NaN where XLA multiplies with its reciprocal, 0.
+        cumulative = ops.cumsum(ops.where(possible, weights, _constant(0)), axis=-1)
         threshold = ops.take(thresholds, index, axis=1)[:, None] * cumulative[:, -1:]
         below = ops.sum(ops.cast(cumulative <= threshold, "int32"), axis=-1)
         # Rounding can put the threshold on the total, past the last token that can be drawn.
-        possible = ops.where(ops.isfinite(log_probs), ops.arange(log_probs.shape[-1]), 0)
-        return ops.minimum(below, ops.cast(ops.max(possible, axis=-1), "int32"))
+        places = ops.arange(log_probs.shape[-1], dtype="int32")
+        last = ops.max(ops.where(possible, places, 0), axis=-1)
+        place = ops.minimum(below, last)
+        if tokens is None:
+            return place
+        chosen = ops.take_along_axis(tokens, ops.expand_dims(place, 1), axis=1)[:, 0]
+        return ops.cast(chosen, "int32")
 
-    return _search_one(model, source_ids, draw, max_length)
+    return _search_one(model, source_ids, draw, limits, L)
 
 
 class _Beam(NamedTuple):
@@ -166,14 +222,13 @@ class _Beam(NamedTuple):
     cache: Any  # tree of [B, K, ...]
 
 
-def length_penalty(length, alpha):
+def length_penalty(length: Any, alpha: Any) -> KerasTensor:
     """`((5 + length) / 6)^alpha`, length in tokens with the end (Wu et al. 2016, Eq. 14)."""
     return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, alpha)
 
 
-def _search_one(model, source_ids, pick, max_length):
+def _search_one(model, source_ids, pick, limits, longest):
     """One hypothesis a sentence; `pick(log_probs [B, V], index) -> token [B]`."""
-    limits, longest = _limits(model, source_ids, max_length)
     memory = model.encode(source_ids)
     pad_id, start_id, end_id = _special_ids(model)
     B = ops.shape(source_ids)[0]
@@ -188,7 +243,7 @@ def _search_one(model, source_ids, pick, max_length):
         gained = ops.take_along_axis(log_probs, ops.expand_dims(chosen, 1), axis=1)[:, 0]
         is_over = (tokens == end_id) | (tokens == pad_id)
         chosen = ops.where(is_over, pad_id, chosen)
-        scores = scores + ops.where(is_over, 0.0, gained)
+        scores = scores + ops.where(is_over, _constant(0), gained)
         return index + 1, chosen, _write(ids, chosen, index), scores, cache
 
     _, _, ids, scores, _ = ops.while_loop(
@@ -209,14 +264,66 @@ def _special_ids(model):
     return model.config.pad_id, model.config.start_id, model.config.end_id
 
 
-def _limits(model, source_ids, max_length):
-    """How many tokens each sentence may take, int32 `[B]`, and the largest, L."""
+def _source(model, source_ids, max_length):
+    """The source, int32 `[B, S]`; how many tokens each sentence may take, int32 `[B]`; and the
+    most, L."""
+    try:
+        source_ids = ops.convert_to_tensor(source_ids)
+        dtype = keras.backend.standardize_dtype(source_ids.dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`source_ids` must be ids [B, S], padded to one length. Received: {source_ids!r}"
+        ) from error
+    if "int" not in dtype:
+        raise ValueError(f"`source_ids` must hold integer ids. Received: dtype={dtype}")
+    check_shape("source_ids", source_ids.shape, (None, None))
+    source_ids = ops.cast(source_ids, "int32")
+    B, S = ops.shape(source_ids)
     if max_length is not None:
-        if isinstance(max_length, int) and max_length < 1:
-            raise ValueError(f"`max_length` must be at least 1. Received: {max_length!r}")
-        return ops.full((ops.shape(source_ids)[0],), max_length, dtype="int32"), max_length
+        L = _size("max_length", max_length)
+        return source_ids, ops.full((B,), L, dtype="int32"), L
     lengths = ops.sum(ops.cast(source_ids != model.config.pad_id, "int32"), axis=1)
-    return lengths + EXTRA_LENGTH, ops.shape(source_ids)[1] + EXTRA_LENGTH
+    return source_ids, lengths + EXTRA_LENGTH, S + EXTRA_LENGTH
+
+
+def _size(name, value):
+    """A size >= 1: an int where it is known, or a scalar tensor of a graph."""
+    if not _is_symbolic(value):
+        return check_whole(name, value)
+    check_shape(name, value.shape, ())
+    dtype = keras.backend.standardize_dtype(value.dtype)
+    if "int" not in dtype or keras.backend.backend() == "jax":
+        raise ValueError(
+            f"`{name}` must be a whole number >= 1, known when compiled, or a scalar int tensor of "
+            f"a TensorFlow graph. Received: {name}={value!r}"
+        )
+    value = ops.cast(value, "int32")
+    known = ops.zeros((value,)).shape[0]  # a constant of the graph
+    return value if known is None else check_whole(name, known)
+
+
+def _number(name, value, rule, holds):
+    """A number that is as it must be, or a scalar tensor of which that is not known: float32."""
+    if not _is_symbolic(value):
+        value = float(value) if ops.is_tensor(value) and len(value.shape) == 0 else value
+        return _constant(check_number(name, value, rule, holds))
+    check_shape(name, value.shape, ())
+    return ops.cast(value, "float32")
+
+
+def _is_symbolic(value):
+    """Whether it is a tensor whose value is not known while a function is traced."""
+    if not ops.is_tensor(value):
+        return False
+    try:
+        ops.convert_to_numpy(value)
+    except (TypeError, ValueError, NotImplementedError):
+        return True
+    return False
+
+
+def _constant(value):
+    return ops.convert_to_tensor(value, dtype="float32")
 
 
 def _log_probs(logits, must_end, model):
@@ -229,7 +336,7 @@ def _log_probs(logits, must_end, model):
     token = ops.arange(logits.shape[-1], dtype="int32")
     allowed = (token != pad_id) & (token != start_id)
     allowed = allowed & ((token == end_id) | ~ops.expand_dims(must_end, -1))
-    return ops.where(allowed, log_probs, -np.inf)
+    return ops.where(allowed, log_probs, _constant(-np.inf))
 
 
 def _select(x, choices):

@@ -2,49 +2,92 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import keras
-from keras import ops
+import numpy as np
+from keras import KerasTensor, ops
+
+from tf_relpos.config import check_number, check_rate, check_shape, check_whole
 
 
-def smoothed_cross_entropy(target_ids, logits, smoothing=0.1, pad_id=0):
+def smoothed_cross_entropy(
+    target_ids: Any, logits: Any, smoothing: float = 0.1, pad_id: int = 0
+) -> KerasTensor:
     """Cross-entropy against smoothed targets, token by token.
 
     The target distribution puts `1 - smoothing` on the target and `smoothing / (V - 1)` on each
     other id. With `smoothing=0` this is the negative log-likelihood.
 
+    It can be given to `compile(loss=...)` of Keras, which takes the mean over all positions, those
+    of padding included.
+
     Args:
-        target_ids: int `[B, T]`.
+        target_ids: int `[B, T]`, or the same in float32 or float64, as Keras's `fit` casts them.
         logits: `[B, T, V]`; the loss is computed in float32 whatever their precision.
         smoothing: from 0 up to, not including, 1.
         pad_id: positions with this target have loss 0.
 
     Returns:
-        float32 `[B, T]`, in nats. Sum it and divide by the number of target tokens.
+        float32 `[B, T]`, in nats. Sum it and divide by the number of target tokens. It is NaN where
+        a compiled function is given a target that is neither `pad_id` nor an id from 0 to V - 1.
 
     Raises:
-        ValueError: `smoothing` is out of range, or `target_ids` are not integers.
+        ValueError: `smoothing` is out of range, `target_ids` are not integers, have another shape
+            than the logits, or, where their values are known, are out of range.
 
     Reference: Szegedy et al. 2016, section 7; Vaswani et al. 2017, section 5.4.
     """
-    if not 0 <= smoothing < 1:
-        raise ValueError(
-            f"`smoothing` must be at least 0 and below 1. Received: smoothing={smoothing!r}"
-        )
-    target_ids = ops.convert_to_tensor(target_ids)
-    dtype = keras.backend.standardize_dtype(target_ids.dtype)
-    if "int" not in dtype:
-        raise ValueError(f"`target_ids` must hold integers. Received: dtype={dtype}")
+    smoothing = check_rate("smoothing", smoothing)
+    pad_id = check_whole("pad_id", pad_id, least=_LEAST_INT32)
     # With p the softmax and c = 1 - smoothing, s = smoothing / (V - 1):
     #   -c log p_t - s sum_{v != t} log p_v = logsumexp(x) - (c - s) x_t - s sum_v x_v
     logits = ops.cast(logits, "float32")
     V = logits.shape[-1]
-    of_others = smoothing / (V - 1)
-    is_target = ops.expand_dims(target_ids, -1) == ops.arange(V, dtype=dtype)
+    _check_targets(target_ids, V, pad_id)
+    target_ids, is_whole = _as_ints(target_ids)
+    check_shape("target_ids", target_ids.shape, logits.shape[:-1])
+    of_others = smoothing / max(V - 1, 1)
+    is_target = ops.expand_dims(target_ids, -1) == ops.arange(V, dtype=target_ids.dtype)
     target_logit = ops.sum(ops.where(is_target, logits, 0.0), axis=-1)
     loss = ops.logsumexp(logits, axis=-1) - (1 - smoothing - of_others) * target_logit
     if smoothing:
         loss = loss - of_others * ops.sum(logits, axis=-1)
-    return ops.where(target_ids == pad_id, 0.0, loss)
+    is_id = is_whole & (target_ids >= 0) & (target_ids < V)
+    loss = ops.where(is_id, loss, ops.cast(np.nan, "float32"))
+    return ops.where(is_whole & (target_ids == pad_id), ops.cast(0.0, "float32"), loss)
+
+
+def _check_targets(target_ids, num_ids, pad_id):
+    """Refuses targets that are no ids, where their values are known."""
+    if not hasattr(target_ids, "dtype"):
+        target_ids = np.asarray(target_ids)
+    dtype = keras.backend.standardize_dtype(target_ids.dtype)
+    if "int" not in dtype and dtype not in ("float32", "float64"):
+        raise ValueError(f"`target_ids` must hold integers. Received: dtype={dtype}")
+    try:
+        values = ops.convert_to_numpy(target_ids)
+    except (TypeError, ValueError, NotImplementedError):  # a tensor that has no value yet
+        return
+    is_id = (values >= 0) & (values < num_ids) & (values == np.floor(values))
+    wrong = values[~(is_id | (values == pad_id))]
+    if wrong.size:
+        raise ValueError(
+            f"`target_ids` must be ids from 0 to {num_ids - 1}, or pad_id={pad_id}. "
+            f"Received: {wrong.flat[0]}"
+        )
+
+
+def _as_ints(target_ids):
+    """The targets as int32, int64 if they may be larger, and which of them were whole numbers."""
+    target_ids = ops.convert_to_tensor(target_ids)
+    is_wide = keras.backend.standardize_dtype(target_ids.dtype) in ("int64", "uint32", "uint64")
+    ints = ops.cast(target_ids, "int64" if is_wide else "int32")
+    return ints, ops.cast(ints, target_ids.dtype) == target_ids
+
+
+_LEAST_INT32 = -(2**31)
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -58,29 +101,31 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
     Args:
         model_dim: D.
         warmup_steps: the step with the highest rate, >= 1.
-        scale: a factor on the whole.
+        scale: a factor on the whole, above 0.
+
+    Raises:
+        ValueError: an argument out of its range.
 
     Reference: Vaswani et al. 2017, Eq. 3.
     """
 
-    def __init__(self, model_dim, warmup_steps=4000, scale=1.0):
-        for name, value in (("model_dim", model_dim), ("warmup_steps", warmup_steps)):
-            if value < 1:
-                raise ValueError(f"`{name}` must be at least 1. Received: {name}={value!r}")
-        if scale <= 0:
-            raise ValueError(f"`scale` must be above 0. Received: scale={scale!r}")
-        self.model_dim = model_dim
-        self.warmup_steps = warmup_steps
-        self.scale = scale
+    def __init__(self, model_dim: float, warmup_steps: float = 4000, scale: float = 1.0):
+        self.model_dim = _at_least_one("model_dim", model_dim)
+        self.warmup_steps = _at_least_one("warmup_steps", warmup_steps)
+        self.scale = check_number("scale", scale, "a number above 0", lambda x: 0 < x < math.inf)
 
-    def __call__(self, step):
+    def __call__(self, step: Any) -> KerasTensor:
         s = ops.cast(step, "float32") + 1.0
         slope = ops.minimum(ops.rsqrt(s), s * self.warmup_steps**-1.5)
         return self.scale * self.model_dim**-0.5 * slope
 
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             "model_dim": self.model_dim,
             "warmup_steps": self.warmup_steps,
             "scale": self.scale,
         }
+
+
+def _at_least_one(name, value):
+    return check_number(name, value, "a number of at least 1", lambda x: 1 <= x < math.inf)

@@ -7,12 +7,14 @@ L positions of the decoder's cache, V vocabulary.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import keras
-from keras import ops
+from keras import KerasTensor, ops
 
-from tf_relpos.blocks import LAYER_NORM_EPSILON, DecoderBlock, EncoderBlock
-from tf_relpos.config import TransformerConfig
+from tf_relpos.blocks import LAYER_NORM_EPSILON, DecoderBlock, EncoderBlock, quantized_policies
+from tf_relpos.config import TransformerConfig, check_shape
 from tf_relpos.positions import SinusoidalPositionEncoding
 
 
@@ -26,9 +28,13 @@ class Transformer(keras.Model):
     Call arguments:
         inputs: `{"source_ids": int [B, S], "target_ids": int [B, T]}`; `target_ids` is the input
             of the decoder, the target shifted right behind the start id. Padding is `pad_id`.
+            Keras casts floats to int32, as it does for its own `Embedding`.
 
     Returns:
         logits `[B, T, V]`.
+
+    Raises:
+        ValueError: inputs that are no such ids, or of different batches.
 
     For decoding, `encode` once, then `step` from an `initial_cache`; `beam_search`,
     `greedy_search` and `sample` do so.
@@ -40,6 +46,8 @@ class Transformer(keras.Model):
     """
 
     def __init__(self, config: TransformerConfig, **kwargs):
+        if not isinstance(config, TransformerConfig):
+            raise ValueError(f"`config` must be a TransformerConfig. Received: config={config!r}")
         super().__init__(**kwargs)
         self.config = config
         self.embedding = keras.layers.Embedding(
@@ -51,33 +59,15 @@ class Transformer(keras.Model):
         )
         self.position_encoding = SinusoidalPositionEncoding(dtype=self.dtype_policy)
         self.embedding_dropout = keras.layers.Dropout(config.dropout, dtype=self.dtype_policy)
+        arguments = {**config.block_arguments, "dtype": self.dtype_policy}
         self.encoder_blocks = [
-            self._make_block(EncoderBlock, f"encoder_{i}") for i in range(config.encoder_layers)
+            EncoderBlock(name=f"encoder_{i}", **arguments) for i in range(config.encoder_layers)
         ]
         self.decoder_blocks = [
-            self._make_block(DecoderBlock, f"decoder_{i}") for i in range(config.decoder_layers)
+            DecoderBlock(name=f"decoder_{i}", **arguments) for i in range(config.decoder_layers)
         ]
         self.encoder_norm = self._make_final_norm("encoder_norm")
         self.decoder_norm = self._make_final_norm("decoder_norm")
-
-    def _make_block(self, block, name):
-        config = self.config
-        return block(
-            config.model_dim,
-            config.inner_dim,
-            config.num_heads,
-            max_relative_position=config.max_relative_position if config.uses_relative else None,
-            relative_keys=config.relative_keys,
-            relative_values=config.relative_values,
-            heads_share_relative_embedding=config.heads_share_relative_embedding,
-            implementation=config.implementation,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-            inner_dropout=config.inner_dropout,
-            norm=config.norm,
-            name=name,
-            dtype=self.dtype_policy,
-        )
 
     def _make_final_norm(self, name):
         """Pre-norm leaves the sum of the residual stream to be normalized at the end."""
@@ -87,7 +77,7 @@ class Transformer(keras.Model):
             epsilon=LAYER_NORM_EPSILON, name=name, dtype=self.dtype_policy
         )
 
-    def build(self, input_shape=None):
+    def build(self, input_shape: Any = None) -> None:
         self.embedding.build((None, None))
         self.position_encoding.build((None, None, self.config.model_dim))
         shape = (None, None, self.config.model_dim)
@@ -100,10 +90,14 @@ class Transformer(keras.Model):
             if layer is not None:
                 layer.build(shape)
 
-    def call(self, inputs, training=None):
-        source_ids, target_ids = inputs["source_ids"], inputs["target_ids"]
-        _check_ids("source_ids", source_ids)
-        _check_ids("target_ids", target_ids)
+    @property
+    def input_dtype(self) -> str:
+        """What Keras casts floats to, of which it makes the inputs of models that it exports,
+        wraps or builds by itself: ids."""
+        return "int32"
+
+    def call(self, inputs: Mapping[str, Any], training: bool | None = None) -> KerasTensor:
+        source_ids, target_ids = _both_ids(inputs)
         source_mask = ops.not_equal(source_ids, self.config.pad_id)
         encoded = self._encode(source_ids, source_mask, training)
         x = self._embed(target_ids, training=training)
@@ -127,10 +121,16 @@ class Transformer(keras.Model):
     def _logits(self, x):
         if self.decoder_norm is not None:
             x = self.decoder_norm(x)
-        table = ops.cast(self.embedding.embeddings, x.dtype)
-        return ops.matmul(x, ops.transpose(table))
+        return ops.matmul(x, ops.transpose(ops.cast(self._table(), x.dtype)))
 
-    def encode(self, source_ids):
+    def _table(self):
+        """The vectors of all tokens, `[V, D]`."""
+        if getattr(self.embedding, "quantization_mode", None) is None:
+            return self.embedding.embeddings
+        # That would be integers without their scales, and without LoRA's part.
+        return self.embedding(ops.arange(self.config.vocabulary_size, dtype="int32"))
+
+    def encode(self, source_ids: Any) -> dict[str, Any]:
         """What `step` needs to know of the source, computed once for all hypotheses.
 
         Args:
@@ -149,30 +149,34 @@ class Transformer(keras.Model):
             ],
         }
 
-    def initial_cache(self, memory, beam_size, max_length):
+    def initial_cache(
+        self, memory: Mapping[str, Any], beam_size: Any, max_length: Any
+    ) -> dict[str, list]:
         """Empty self-attention caches for each decoder block.
 
         Args:
             memory: what `encode` gave.
             beam_size: K.
-            max_length: L, an int or a scalar int tensor.
+            max_length: L. An int makes caches of that length, as XLA needs them; a scalar int
+                tensor, whose value a graph does not know, makes caches that grow, so that a step
+                takes time for the positions that there are, and not for L.
 
         Returns:
-            a list of `[B, K, 2, L, N, H]`. Where a graph does not know L, of `[B, K, 2, 0, N, H]`:
-            they grow, so that a step takes time for the positions that there are, and not for L.
+            `{"fixed": [B, K, 2, L, N, H] for each decoder block}`, or else
+            `{"growing": [B, K, 2, 0, N, H] for each decoder block}`.
         """
         keys_values = memory["keys_values"][0]
         B, (N, H) = ops.shape(keys_values)[0], keys_values.shape[-2:]
+        kind, length = "fixed", max_length
+        if ops.is_tensor(max_length):
+            # Zero, but not a 0 that the graph knows of: a loop could not change such a length.
+            kind, length = "growing", max_length * 0
+        cache = ops.zeros((B, beam_size, 2, length, N, H), dtype=keys_values.dtype)
+        return {kind: [cache for _ in self.decoder_blocks]}
 
-        def zeros(length):
-            return ops.zeros((B, beam_size, 2, length, N, H), dtype=keys_values.dtype)
-
-        cache = zeros(max_length)
-        if cache.shape[3] is None:
-            cache = zeros(max_length * 0)  # a length that a graph knows could not change in a loop
-        return [cache for _ in self.decoder_blocks]
-
-    def step(self, token_ids, cache, index, memory):
+    def step(
+        self, token_ids: Any, cache: Mapping[str, list], index: Any, memory: Mapping[str, Any]
+    ) -> tuple[KerasTensor, dict[str, list]]:
         """Logits of the next token of each hypothesis.
 
         Args:
@@ -184,31 +188,53 @@ class Transformer(keras.Model):
         Returns:
             logits `[B, K, V]` and the cache.
         """
+        ((kind, old),) = cache.items()
+        check_shape("cache", old[0].shape[:2], (memory["mask"].shape[0], token_ids.shape[1]))
+        check_shape("token_ids", token_ids.shape, old[0].shape[:2])
         B, K = ops.shape(token_ids)
         flat = ops.reshape(token_ids, (B * K, 1))
         x = ops.reshape(self._embed(flat, index, training=False), (B, K, self.config.model_dim))
-        caches = []
+        new = []
         for block, block_cache, encoded in zip(
-            self.decoder_blocks, cache, memory["keys_values"], strict=True
+            self.decoder_blocks, old, memory["keys_values"], strict=True
         ):
-            x, block_cache = block.step(x, block_cache, index, encoded, memory["mask"])
-            caches.append(block_cache)
-        return self._logits(x), caches
+            x, block_cache = block.step(
+                x, block_cache, index, encoded, memory["mask"], cache_grows=kind == "growing"
+            )
+            new.append(block_cache)
+        return self._logits(x), {kind: new}
 
-    def compute_output_shape(self, input_shape):
+    def compute_output_shape(self, input_shape: Mapping[str, tuple]) -> tuple[int | None, ...]:
         return (*input_shape["target_ids"], self.config.vocabulary_size)
 
-    def get_config(self):
-        base = super().get_config()
-        return {**base, "config": dataclasses.asdict(self.config)}
+    def get_config(self) -> dict[str, Any]:
+        return {
+            **super().get_config(),
+            **quantized_policies(self),
+            "config": dataclasses.asdict(self.config),
+        }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls, config: dict[str, Any]) -> Transformer:
         config = dict(config)
         return cls(TransformerConfig(**config.pop("config")), **config)
 
 
-def _check_ids(name, ids):
+def _both_ids(inputs):
+    if not isinstance(inputs, Mapping) or not {"source_ids", "target_ids"} <= set(inputs):
+        received = tuple(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__
+        raise ValueError(
+            "`inputs` must be a dict with `source_ids` and `target_ids`. Received: "
+            f"inputs={received}"
+        )
+    source_ids, target_ids = inputs["source_ids"], inputs["target_ids"]
+    _check_ids("source_ids", source_ids)
+    _check_ids("target_ids", target_ids, batch=source_ids.shape[0])
+    return source_ids, target_ids
+
+
+def _check_ids(name, ids, batch=None):
     dtype = keras.backend.standardize_dtype(ids.dtype)
     if "int" not in dtype:
         raise ValueError(f"`{name}` must hold integer ids. Received: dtype={dtype}")
+    check_shape(name, ids.shape, (batch, None))

@@ -1,12 +1,15 @@
 """Encoder and decoder block: what any layer must do, and the order of their sub-layers."""
 
+import dataclasses
+import json
+
 import keras
 import numpy as np
 import pytest
 from keras import ops
 
 from tests.support.layer_checks import assert_close, check_layer, to_numpy
-from tf_relpos import DecoderBlock, EncoderBlock
+from tf_relpos import DecoderBlock, EncoderBlock, Transformer, TransformerConfig
 
 B, T, S, N, H, INNER = 2, 5, 7, 3, 2, 11
 D = N * H
@@ -81,11 +84,123 @@ def test_dropout_acts_in_training_alone(rng, place):
 
 @pytest.mark.parametrize(
     "arguments, message",
-    [({"num_heads": 5}, "num_heads=5, model_dim=6"), ({"norm": "both"}, "norm='both'")],
+    [
+        ({"num_heads": 5}, "num_heads=5, model_dim=6"),
+        ({"num_heads": 0}, "`num_heads` must be a whole number >= 1.*num_heads=0"),
+        ({"model_dim": 6.0}, "model_dim=6.0"),
+        ({"inner_dim": "11"}, "inner_dim='11'"),
+        ({"norm": "both"}, "norm='both'"),
+        ({"dropout": "0.1"}, "`dropout` must be a number .*dropout='0.1'"),
+        ({"attention_dropout": float("nan")}, "attention_dropout=nan"),
+        ({"inner_dropout": 1}, "inner_dropout=1"),
+        ({"relative_keys": "no"}, "`relative_keys` must be True or False.*'no'"),
+        ({"implementation": "fast"}, "implementation='fast'"),
+        ({"max_relative_position": -1}, "max_relative_position=-1"),
+    ],
 )
-def test_bad_arguments_are_refused(arguments, message):
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.__name__)
+def test_bad_arguments_are_refused(block, arguments, message):
     with pytest.raises(ValueError, match=message):
-        EncoderBlock(**{"model_dim": D, "inner_dim": INNER, "num_heads": N, **arguments})
+        block(**{"model_dim": D, "inner_dim": INNER, "num_heads": N, **arguments})
+
+
+def test_numpy_numbers_become_json():
+    layer = EncoderBlock(np.int64(D), np.int32(INNER), np.uint8(N), np.int64(2), np.bool_(False))
+    layer.build((None, None, D))
+    config = layer.get_config()
+    assert json.loads(json.dumps(config)) == config
+    assert config["relative_keys"] is False
+
+
+def test_each_argument_reaches_its_layer():
+    """By way of the model's configuration, which names it once."""
+    config = TransformerConfig(
+        vocabulary_size=23,
+        model_dim=D,
+        inner_dim=INNER,
+        num_heads=N,
+        encoder_layers=1,
+        decoder_layers=1,
+        max_relative_position=5,
+        relative_values=False,
+        heads_share_relative_embedding=False,
+        implementation="bucketed",
+        dropout=0.125,
+        attention_dropout=0.25,
+        inner_dropout=0.375,
+        norm="pre",
+    )
+    model = Transformer(config)
+    for block in (*model.encoder_blocks, *model.decoder_blocks):
+        attention = block.self_attention
+        assert (attention.num_heads, attention.key_dim, attention.max_relative_position) == (
+            N,
+            H,
+            5,
+        )
+        assert (attention.relation_keys, attention.relation_values) == (True, False)
+        assert attention.get_config()["heads_share_relative_embedding"] is False
+        assert attention.implementation == "bucketed"
+        assert attention.dropout == 0.25
+        assert (block.dropout.rate, block.inner_dropout.rate) == (0.125, 0.375)
+        assert (block.inner.units, block.outer.units) == (INNER, D)
+        assert block.get_config()["norm"] == "pre"
+    assert model.decoder_blocks[0].cross_attention.dropout == 0.25
+    without = Transformer(dataclasses.replace(config, position="none"))
+    assert not without.encoder_blocks[0].self_attention.uses_relations
+
+
+def stack(block, norm):
+    """Three blocks on embedded ids, of which 0 is padding, and the mean of the tokens' outputs."""
+    ids = keras.Input((None,), dtype="int32", name="ids")
+    x = encoded = keras.layers.Embedding(23, D, mask_zero=True)(ids)
+    for _ in range(3):
+        layer = block(D, INNER, N, max_relative_position=2, norm=norm)
+        x = layer(x) if block is EncoderBlock else layer(x, encoded)
+    return keras.Model(ids, [x, keras.layers.GlobalAveragePooling1D()(x)])
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.__name__)
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_implicit_masks_reach_the_last_block_and_what_follows(rng, block, norm, side):
+    model = stack(block, norm)
+    ids = rng.integers(1, 23, (B, S), dtype="int32")
+    tokens = slice(0, 4) if side == "right" else slice(3, 7)
+    ids[0] = np.where(np.isin(np.arange(S), np.arange(S)[tokens]), ids[0], 0)
+    together, pooled = to_numpy(model(ids))
+    alone, pooled_alone = to_numpy(model(ids[:1, tokens]))
+    assert_close(together[:1, tokens], alone)
+    assert_close(pooled[:1], pooled_alone)
+
+
+def test_an_explicit_and_an_implicit_mask_both_hold(rng):
+    layer = EncoderBlock(D, INNER, N, max_relative_position=2)
+    embed = keras.layers.Embedding(23, D, mask_zero=True)
+    ids = rng.integers(1, 23, (1, S), dtype="int32")
+    ids[0, 5:] = 0
+    found = layer(embed(ids), source_mask=np.arange(S)[None] < 6)
+    assert_close(to_numpy(found)[:, :5], layer(embed(ids[:, :5])))
+
+
+@pytest.mark.parametrize(
+    "block, wrong, message",
+    [
+        (EncoderBlock, {"x": (B, S, D + 1)}, r"`x` must have the shape \[any, any, 6\]"),
+        (EncoderBlock, {"x": (S, D)}, r"`x` must have the shape .*\(7, 6\)"),
+        (EncoderBlock, {"source_mask": (1, S)}, r"`source_mask` must have the shape \[2, 7\]"),
+        (EncoderBlock, {"source_mask": (B, 1, S)}, r"`source_mask` .*\(2, 1, 7\)"),
+        (DecoderBlock, {"encoded": (1, S, D)}, r"`encoded` must have the shape \[2, any, 6\]"),
+        (DecoderBlock, {"x": (1, T, D)}, r"`encoded` must have the shape \[1, any, 6\]"),
+        (DecoderBlock, {"source_mask": (B, T)}, r"`source_mask` must have the shape \[2, 7\]"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(rng, block, wrong, message):
+    """A batch of 1 would be broadcast."""
+    layer = block(D, INNER, N)
+    arrays = {**inputs(rng, block), **{name: np.ones(shape) for name, shape in wrong.items()}}
+    with pytest.raises(ValueError, match=message):
+        layer(**arrays)
 
 
 def test_without_relative_positions_there_are_no_tables():

@@ -75,3 +75,36 @@ def test_a_mask_goes_on():
     encoded = SinusoidalPositionEncoding()(embedded)
     mask = to_numpy(keras.src.backend.get_keras_mask(encoded))
     np.testing.assert_array_equal(mask, tokens != 0)
+
+
+def test_free_axes_are_batch(rng):
+    x = rng.normal(size=(B, 3, T, D)).astype("float32")
+    assert_close(SinusoidalPositionEncoding()(x), x + sinusoids(T, D), tolerance=1e-6)
+
+
+@pytest.mark.tensorflow_only
+def test_float64_is_exact_to_its_own_rounding():
+    layer = SinusoidalPositionEncoding(dtype="float64")
+    encoded = to_numpy(layer(np.zeros((1, 3, 16)), start_index=np.int64(50_000)))
+    assert encoded.dtype == np.float64
+    assert_close(encoded[0], sinusoids(3, 16, 50_000), tolerance=1e-10)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda layer, x: layer(x.astype("int32")), "`inputs` must be floats .*int32"),
+        (lambda layer, x: layer(x[0, 0]), r"`inputs` must be floats of the shape .*\(7,\)"),
+        (lambda layer, x: layer(x, start_index=2.5), "`start_index` must be .*start_index=2.5"),
+        (lambda layer, x: layer(x, start_index=[1, 2]), "`start_index` must be a whole number"),
+    ],
+)
+def test_what_cannot_work_is_refused(rng, call, message):
+    with pytest.raises(ValueError, match=message):
+        call(SinusoidalPositionEncoding(), rng.normal(size=(B, T, D)).astype("float32"))
+
+
+@pytest.mark.parametrize("value", [1, 0, float("nan"), float("inf"), "10000", None])
+def test_wavelengths_that_cannot_work_are_refused(value):
+    with pytest.raises(ValueError, match=f"`max_wavelength` must be a number > 1.*{value}"):
+        SinusoidalPositionEncoding(value)

@@ -1,5 +1,6 @@
 """Greedy, beam and sampling search against exhaustive and loop-by-loop search on a toy model."""
 
+import keras
 import numpy as np
 import pytest
 
@@ -13,6 +14,8 @@ from tests.support.layer_checks import (
 from tests.support.search_toys import END, PAD, START, Scripted, Toy, beam, exhaustive, trimmed
 from tf_relpos import beam_search, greedy_search, sample
 
+INTEGERS = ("int64", "int8", "uint8", "uint32")
+NO_NUMBERS = (float("nan"), float("inf"), "0.6", None, True)
 SOURCES = [[4, 6, 3], [5, 3], [6, 4, 5, 4, 3], [8, 3]]
 
 
@@ -206,13 +209,136 @@ def test_a_seed_gives_the_same_samples_again(rng):
     assert np.any(one != other)
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_of_equal_tokens_the_top_two_are_two(mode):
+    """Five tokens are equally likely; a threshold would have let all of them pass."""
+    sources = np.tile(padded(SOURCES[:1]), (97, 1))
+    script = Scripted([[0, 0, 0, 0, 0.2, 0.2, 0.2, 0.2, 0.2]] * 2)
+    run = compile_function(
+        lambda t: sample(script, t["source_ids"], top_k=2, max_length=2, seed=1),
+        mode,
+        {"source_ids": sources},
+    )
+    ids, _ = run({"source_ids": sources})
+    assert set(ids[:, 0]) == {4, 5}
+
+
+@pytest.mark.parametrize("temperature", [1e-39, 1e-45, 1e38, np.float32(2), 3])
+@pytest.mark.parametrize("mode", MODES)
+def test_any_temperature_draws_tokens_that_may_follow(rng, mode, temperature):
+    toy = Toy(rng, vocabulary_size=13)
+    arrays = {"source_ids": padded(SOURCES)}
+    run = compile_function(
+        lambda t: sample(toy, t["source_ids"], temperature=temperature), mode, arrays
+    )
+    ids, scores = run(arrays)
+    assert np.all(np.isfinite(scores))
+    for row, source in zip(ids, SOURCES, strict=True):
+        assert 1 <= len(trimmed(row)) <= len(source) + 50
+    if temperature < 1e-30:
+        np.testing.assert_array_equal(ids, to_numpy(greedy_search(toy, padded(SOURCES))[0]))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_temperature_and_alpha_may_be_tensors(rng, mode):
+    toy = Toy(rng)
+    arrays = {"source_ids": padded(SOURCES), "alpha": np.float32(0.3), "cold": np.float32(1e-4)}
+
+    def both(t):
+        cold = sample(toy, t["source_ids"], temperature=t["cold"], max_length=4)
+        return beam_search(toy, t["source_ids"], alpha=t["alpha"], max_length=4), cold
+
+    found, cold = compile_function(both, mode, arrays)(arrays)
+    expected = beam_search(toy, padded(SOURCES), alpha=0.3, max_length=4)
+    np.testing.assert_array_equal(found[0], to_numpy(expected[0]))
+    assert_close(found[1], expected[1])
+    greedy = greedy_search(toy, padded(SOURCES), max_length=4)
+    np.testing.assert_array_equal(cold[0], to_numpy(greedy[0]))
+
+
+def all_searches(toy, source_ids, **options):
+    yield beam_search(toy, source_ids, beam_size=2, **options)
+    yield greedy_search(toy, source_ids, **options)
+    yield sample(toy, source_ids, seed=3, **options)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("rows", [0, 1])
+def test_few_sentences_or_none(rng, mode, rows):
+    toy = Toy(rng)
+    arrays = {"source_ids": padded(SOURCES)[:rows]}
+    run = compile_function(
+        lambda t: list(all_searches(toy, t["source_ids"], max_length=4)), mode, arrays
+    )
+    for ids, scores in run(arrays):
+        assert ids.shape[0] == scores.shape[0] == rows
+        assert ids.shape[-1] == 4
+
+
+@pytest.mark.parametrize("floatx", ["float64", "float16", "bfloat16"])
+def test_searches_do_not_depend_on_keras_s_default_float(rng, floatx):
+    toy = Toy(rng)
+    expected = to_numpy(list(all_searches(toy, padded(SOURCES), max_length=6)))
+    before = keras.config.floatx()
+    keras.config.set_floatx(floatx)
+    try:
+        found = to_numpy(list(all_searches(toy, padded(SOURCES), max_length=6)))
+    finally:
+        keras.config.set_floatx(before)
+    for (ids, scores), (expected_ids, expected_scores) in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ids, expected_ids)
+        assert scores.dtype == np.float32
+        assert_close(scores, expected_scores, tolerance=1e-6)
+
+
+@pytest.mark.parametrize("make", [np.int64, np.int8, np.uint8, keras.ops.convert_to_tensor])
+def test_sizes_may_be_whole_numbers_of_any_kind(rng, make):
+    toy = Toy(rng)
+    expected = beam_search(toy, padded(SOURCES), beam_size=2, max_length=4)
+    found = beam_search(toy, padded(SOURCES), beam_size=make(2), max_length=make(4))
+    np.testing.assert_array_equal(to_numpy(found[0]), to_numpy(expected[0]))
+    ids = sample(toy, padded(SOURCES), top_k=make(2), max_length=make(4), seed=make(1))[0]
+    same = sample(toy, padded(SOURCES), top_k=2, max_length=4, seed=1)[0]
+    np.testing.assert_array_equal(to_numpy(ids), to_numpy(same))
+
+
+@pytest.mark.parametrize("number", [np.float64(0.6), np.float32(0.6)])
+def test_alpha_may_be_numpy_s(rng, number):
+    toy = Toy(rng)
+    found, expected = (beam_search(toy, padded(SOURCES), alpha=a) for a in (number, 0.6))
+    assert_close(found[1], expected[1], tolerance=1e-6)
+
+
+@pytest.mark.parametrize(
+    "convert", [lambda ids: ids.tolist(), *(lambda ids, d=d: ids.astype(d) for d in INTEGERS)]
+)
+def test_sources_may_be_lists_and_integers_of_any_size(rng, convert):
+    toy = Toy(rng)
+    found, expected = (
+        all_searches(toy, ids) for ids in (convert(padded(SOURCES)), padded(SOURCES))
+    )
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(to_numpy(one[0]), to_numpy(other[0]))
+
+
 BAD_ARGUMENTS = [
-    (beam_search, {"beam_size": 0}, "beam_size.*0"),
+    (beam_search, {"beam_size": 0}, "`beam_size` must be a whole number >= 1.*beam_size=0"),
     (beam_search, {"beam_size": 2.5}, "beam_size.*2.5"),
+    (beam_search, {"beam_size": True}, "beam_size.*True"),
+    (beam_search, {"beam_size": np.array([2])}, "beam_size"),
     (beam_search, {"max_length": 0}, "max_length.*0"),
+    (beam_search, {"max_length": np.int64(-1)}, "max_length.*-1"),
+    (beam_search, {"max_length": "4"}, "max_length='4'"),
     (greedy_search, {"max_length": 0}, "max_length.*0"),
+    *((beam_search, {"alpha": a}, f"`alpha` must be .*{a}") for a in NO_NUMBERS),
+    (beam_search, {"alpha": 10.5}, "`alpha` must be a number from -10 to 10.*alpha=10.5"),
+    *((sample, {"temperature": t}, f"`temperature` must be .*{t}") for t in NO_NUMBERS),
     (sample, {"temperature": 0.0}, "temperature.*0"),
+    (sample, {"temperature": -1}, "temperature.*-1"),
     (sample, {"top_k": 0}, "top_k.*0"),
+    (sample, {"top_k": 2.0}, "top_k.*2.0"),
+    (sample, {"seed": -1}, "`seed` must be a whole number >= 0.*-1"),
+    (sample, {"seed": 1.5}, "seed=1.5"),
 ]
 
 
@@ -220,3 +346,19 @@ BAD_ARGUMENTS = [
 def test_bad_arguments_are_refused(rng, search, bad, message):
     with pytest.raises(ValueError, match=message):
         search(Toy(rng), padded(SOURCES), **bad)
+
+
+@pytest.mark.parametrize("search", [beam_search, greedy_search, sample])
+@pytest.mark.parametrize(
+    "source_ids, message",
+    [
+        (np.array([4, 5, 3]), r"`source_ids` must have the shape \[any, any\].*\(3,\)"),
+        ([[4, 5, 3], [4, 3]], "`source_ids` must be ids .* padded to one length"),
+        (np.ones((1, 2), "float32"), "`source_ids` must hold integer ids.*float32"),
+        (np.ones((1, 2), "bool"), "`source_ids` must hold integer ids.*bool"),
+        (None, "`source_ids` must be ids .*None"),
+    ],
+)
+def test_bad_sources_are_refused(rng, search, source_ids, message):
+    with pytest.raises(ValueError, match=message):
+        search(Toy(rng), source_ids)

@@ -1,10 +1,13 @@
 """Label smoothing and the learning-rate schedule of Vaswani et al. 2017."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
 
 from tests.support.layer_checks import (
+    COMPILED_MODES,
     MODES,
     assert_close,
     compile_function,
@@ -14,6 +17,7 @@ from tests.support.layer_checks import (
 from tf_relpos import WarmupInverseSqrt, smoothed_cross_entropy
 
 B, T, V = 2, 5, 11
+NO_NUMBERS = (float("nan"), float("inf"), "100", None, True)
 
 
 def loss_and_gradient(target_ids, logits, smoothing, upstream):
@@ -95,9 +99,72 @@ def test_smoothing_out_of_range_is_refused(smoothing):
         smoothed_cross_entropy(np.ones((1, 1), "int32"), np.zeros((1, 1, V), "float32"), smoothing)
 
 
-def test_float_targets_are_refused():
-    with pytest.raises(ValueError, match="target_ids.*float32"):
-        smoothed_cross_entropy(np.ones((1, 1), "float32"), np.zeros((1, 1, V), "float32"))
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int64", "uint32", "float32", "float64"])
+@pytest.mark.parametrize("mode", MODES)
+def test_targets_of_any_dtype(rng, mode, dtype):
+    """More ids than a uint8 can tell apart; floats are what Keras's `fit` makes of targets."""
+    logits = rng.normal(size=(B, T, 300)).astype("float32")
+    target_ids = rng.integers(0, 100, (B, T))
+    expected = smoothed_cross_entropy(target_ids.astype("int32"), logits)
+    arrays = {"target_ids": target_ids.astype(dtype), "logits": logits}
+    shapes = {"target_ids": (None, None)}
+    run = compile_function(lambda t: smoothed_cross_entropy(**t), mode, arrays, shapes)
+    assert_close(run(arrays), expected, tolerance=1e-6)
+
+
+BAD_TARGETS = [(-1, "int32"), (V, "int32"), (200, "uint8"), (2.5, "float32"), (-1.0, "float32")]
+
+
+@pytest.mark.parametrize("target, dtype", BAD_TARGETS)
+def test_targets_that_are_no_ids_are_refused(target, dtype):
+    target_ids = np.array([[3, target]], dtype)
+    with pytest.raises(ValueError, match=f"`target_ids` must be ids from 0 to 10.*: {target}"):
+        smoothed_cross_entropy(target_ids, np.zeros((1, 2, V), "float32"))
+
+
+@pytest.mark.parametrize("target, dtype", BAD_TARGETS)
+@pytest.mark.parametrize("mode", COMPILED_MODES)
+def test_the_loss_of_targets_that_are_no_ids_is_nan_when_compiled(mode, target, dtype):
+    arrays = {
+        "target_ids": np.array([[3, target, 0]], dtype),
+        "logits": np.zeros((1, 3, V), "float32"),
+    }
+    shapes = {"target_ids": (None, None)}
+    run = compile_function(lambda t: smoothed_cross_entropy(**t), mode, arrays, shapes)
+    loss = run(arrays)[0]
+    assert_close(loss[[0, 2]], [np.log(V), 0.0], tolerance=1e-6)
+    assert np.isnan(loss[1])
+
+
+def test_padding_may_have_an_id_out_of_range():
+    logits = np.zeros((1, 2, V), "float32")
+    loss = smoothed_cross_entropy(np.array([[3, -100]]), logits, pad_id=np.int64(-100))
+    assert_close(loss, [[np.log(V), 0.0]], tolerance=1e-6)
+
+
+@pytest.mark.parametrize(
+    "target_ids, message",
+    [
+        (np.ones((1, 2), "float16"), "`target_ids` must hold integers.*float16"),
+        (np.ones((1, 2), "bool"), "`target_ids` must hold integers.*bool"),
+        (np.ones((1, 1), "int32"), r"`target_ids` must have the shape \[1, 2\].*\(1, 1\)"),
+        (np.ones(2, "int32"), r"`target_ids` must have the shape \[1, 2\].*\(2,\)"),
+    ],
+)
+def test_other_targets_are_refused(target_ids, message):
+    with pytest.raises(ValueError, match=message):
+        smoothed_cross_entropy(target_ids, np.zeros((1, 2, V), "float32"))
+
+
+def test_it_is_a_loss_for_keras_s_fit(rng):
+    """Keras casts the targets to float and takes the mean over all positions."""
+    x, y = rng.normal(size=(8, T, 3)).astype("float32"), rng.integers(0, V, (8, T))
+    model = keras.Sequential([keras.layers.Dense(V)])
+    model.compile(keras.optimizers.Adam(0.1), smoothed_cross_entropy)
+    expected = np.mean(to_numpy(smoothed_cross_entropy(y, model(x))))
+    assert_close(model.evaluate(x, y, verbose=0), expected)
+    losses = model.fit(x, y, epochs=15, verbose=0).history["loss"]
+    assert losses[-1] < 0.9 * losses[0]
 
 
 @pytest.mark.parametrize("step", [0, 1, 98, 99, 100, 12345])
@@ -135,8 +202,22 @@ def test_schedule_returns_from_its_config():
     assert_close(copy(3), schedule(3), tolerance=1e-7)
 
 
-@pytest.mark.parametrize("bad", [{"model_dim": 0}, {"warmup_steps": 0}, {"scale": 0.0}])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"model_dim": 0},
+        {"warmup_steps": 0},
+        {"scale": 0.0},
+        *({name: value} for name in ("model_dim", "warmup_steps", "scale") for value in NO_NUMBERS),
+    ],
+)
 def test_schedule_refuses_what_cannot_work(bad):
     ((name, value),) = bad.items()
-    with pytest.raises(ValueError, match=f"{name}.*{value}"):
+    with pytest.raises(ValueError, match=f"`{name}` must be a number .*{value}"):
         WarmupInverseSqrt(**{"model_dim": 512, **bad})
+
+
+def test_schedule_takes_numpy_numbers():
+    schedule = WarmupInverseSqrt(np.int64(512), np.int32(100), np.float32(2))
+    assert json.loads(json.dumps(schedule.get_config())) == schedule.get_config()
+    assert_close(schedule(np.int64(3)), WarmupInverseSqrt(512, 100, 2.0)(3), tolerance=1e-7)

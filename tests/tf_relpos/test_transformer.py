@@ -85,18 +85,55 @@ def test_caches_grow_where_a_graph_does_not_know_the_length(rng):
         sizes, found = [], []
         for index in range(T):
             step_logits, cache = model.step(target_ids[:, :, index], cache, index, memory)
-            sizes.append(tf.shape(cache[0])[3])
+            sizes.append(tf.shape(cache["growing"][0])[3])
             found.append(step_logits)
         return sizes, tf.stack(found, axis=2)
 
     sizes, found = decode(source_ids)
     assert [int(size) for size in sizes] == list(range(1, T + 1))
     assert_close(found, expected)
-    # Known lengths are kept: of an int, and of a tensor that has a value.
-    for length in (T, tf.constant(T)):
-        cache = model.initial_cache(model.encode(source_ids), K, length)
-        _, cache = model.step(target_ids[:, :, 0], cache, 0, model.encode(source_ids))
-        assert cache[0].shape[3] == T
+
+
+def test_caches_of_a_given_length_stay_so(rng):
+    model = make_model(rng)
+    memory = model.encode(make_ids(rng, B, S))
+    cache = model.initial_cache(memory, K, T)
+    _, cache = model.step(make_ids(rng, B, K), cache, 0, memory)
+    assert [block.shape[3] for block in cache["fixed"]] == [T, T]
+
+
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize("is_known", [True, False])
+def test_the_search_says_whether_the_length_is_known(rng, is_known):
+    """An int, of whatever kind it came in, where it is; a tensor where a graph must find out."""
+    import tensorflow as tf
+
+    model = make_model(rng)
+    kinds = []
+
+    class Listening:
+        config, encode, step = model.config, model.encode, model.step
+
+        def initial_cache(self, memory, beam_size, max_length):
+            kinds.append(type(max_length))
+            return model.initial_cache(memory, beam_size, max_length)
+
+    source_ids = make_ids(rng, B, S)
+    width = S if is_known else None
+    search = tf.function(
+        lambda ids, limit: beam_search(Listening(), ids, max_length=limit)[0],
+        input_signature=[tf.TensorSpec([None, width], "int32"), tf.TensorSpec([], "int32")],
+        autograph=False,
+    )
+    expected = beam_search(Listening(), source_ids, max_length=np.int64(T))[0]
+    np.testing.assert_array_equal(search(source_ids, T), numpy(expected))
+    beam_search(Listening(), source_ids, max_length=tf.constant(T))
+    tf.function(lambda ids: beam_search(Listening(), ids, max_length=tf.constant(T)))(source_ids)
+    assert kinds[0] is int and kinds[2:] == [int, int]
+    assert issubclass(kinds[1], tf.Tensor)
+    if is_known:
+        tf.function(lambda ids: beam_search(Listening(), ids))(source_ids)
+        assert kinds[-1] is int
 
 
 @pytest.mark.tensorflow_only
@@ -252,10 +289,89 @@ def test_symbolic_shape(rng):
     assert shape == (B, T, V)
 
 
-def test_ids_that_are_no_integers_are_refused(rng):
+def test_floats_that_keras_makes_of_ids_are_taken(rng):
+    """Keras makes them in functional models, exports and `fit`; the searches are given ids."""
     model = make_model(rng)
-    ids = make_ids(rng, B, S)
-    with pytest.raises(ValueError, match="`target_ids` must hold integer ids.*float32"):
-        model({"source_ids": ids, "target_ids": ids.astype("float32")})
+    arrays = {"source_ids": make_ids(rng, B, S), "target_ids": make_ids(rng, B, T)}
+    floats = {name: ids.astype("float32") for name, ids in arrays.items()}
+    assert_close(model(floats), model(arrays), tolerance=1e-7)
+    wrapped = keras.Model(
+        inputs := {n: keras.Input((None,), name=n) for n in arrays}, model(inputs)
+    )
+    assert_close(wrapped(arrays), model(arrays), tolerance=1e-7)
     with pytest.raises(ValueError, match="`source_ids` must hold integer ids.*float32"):
-        model.encode(keras.ops.convert_to_tensor(ids, "float32"))
+        model.encode(keras.ops.convert_to_tensor(floats["source_ids"]))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ({"target_ids": np.ones((1, T), "int32")}, r"`target_ids` must have the shape \[2, any\]"),
+        ({"source_ids": np.ones((1, S), "int32")}, r"`target_ids` must have the shape \[1, any\]"),
+        ({"source_ids": np.ones(S, "int32")}, r"`source_ids` must have the shape \[any, any\]"),
+        ({"target_ids": np.ones((B, T), "bool")}, "`target_ids` must hold integer ids.*bool"),
+        ({"target_ids": None}, "`inputs` must be a dict with `source_ids` and `target_ids`"),
+    ],
+)
+def test_inputs_that_cannot_work_are_refused(rng, change, message):
+    """Sources of batch 1 would be broadcast."""
+    arrays = {"source_ids": make_ids(rng, B, S), "target_ids": make_ids(rng, B, T), **change}
+    arrays = {name: ids for name, ids in arrays.items() if ids is not None}
+    with pytest.raises(ValueError, match=message):
+        make_model(rng)(arrays)
+
+
+def test_caches_and_tokens_of_another_batch_are_refused(rng):
+    model = make_model(rng)
+    memory, one = (model.encode(make_ids(rng, batch, S)) for batch in (B, 1))
+    tokens = make_ids(rng, B, K)
+    for step in (
+        lambda: model.step(tokens, model.initial_cache(one, K, T), 0, memory),
+        lambda: model.step(tokens, model.initial_cache(memory, 1, T), 0, memory),
+        lambda: model.step(tokens[:1], model.initial_cache(memory, K, T), 0, memory),
+        lambda: model.step(tokens, model.initial_cache(memory, K, T), 0, one),
+    ):
+        with pytest.raises(ValueError, match="`(cache|token_ids)` must have the shape"):
+            step()
+
+
+def test_only_a_config_makes_a_model():
+    with pytest.raises(ValueError, match="`config` must be a TransformerConfig.*'tiny'"):
+        Transformer("tiny")
+
+
+@pytest.mark.parametrize("mode, tolerance", [("int8", 0.06), ("int4", 0.5)])
+def test_quantized(rng, tmp_path, mode, tolerance):
+    """The softmax uses the table of the embedding, which then holds integers and scales."""
+    model = make_model(rng, position="both")
+    arrays = {"source_ids": make_ids(rng, B, S), "target_ids": make_ids(rng, B, T)}
+    exact = numpy(model(arrays))
+    model.quantize(mode)
+    quantized = numpy(model(arrays))
+    assert_close(quantized, exact, tolerance=tolerance)
+    assert np.any(quantized != exact)
+    ids, scores = beam_search(model, arrays["source_ids"], K, alpha=0.0, max_length=5)
+    shifted = np.concatenate([np.full((B, 1), 2), numpy(ids)[:, 0, :-1]], axis=1)
+    log_probs = keras.ops.log_softmax(model({**arrays, "target_ids": shifted.astype("int32")}))
+    chosen = np.take_along_axis(numpy(log_probs), numpy(ids)[:, 0, :, None], -1)[..., 0]
+    # Step by step, Keras quantizes the activations of one position at a time.
+    total = np.sum(np.where(numpy(ids)[:, 0] == 0, 0, chosen), axis=1)
+    assert_close(numpy(scores)[:, 0], total, tolerance=tolerance)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert_close(loaded(arrays), quantized, tolerance=1e-6)
+
+
+def test_quantized_with_lora_on_the_embedding(rng):
+    model = make_model(rng)
+    arrays = {"source_ids": make_ids(rng, B, S), "target_ids": make_ids(rng, B, T)}
+    model.quantize("int8", filters="embedding$")
+    model.embedding.enable_lora(2)
+    without = numpy(model(arrays))
+    model.embedding.lora_embeddings_b.assign(0.5 * rng.normal(size=(2, 18)))
+    table = numpy(model.embedding(np.arange(V)))
+    with_lora = numpy(model(arrays))
+    assert np.max(np.abs(with_lora - without)) > 0.1
+    # The logits are products with the very vectors that the embedding looks up.
+    hidden = np.linalg.lstsq(table, with_lora.reshape(-1, V).T, rcond=None)[0]
+    assert_close(hidden.T @ table.T, with_lora.reshape(-1, V), tolerance=1e-4)
