@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from pipelines.errors import InputError
-from pipelines.translators.base import BATCH_SIZE, TextTranslator, Translation, check_search
+from pipelines.translators.base import BATCH_SIZE, TextTranslator, Translation
 from pipelines.translators.predictor import Predictor
 from tf_relpos.config import ALPHA, BEAM_SIZE
 
@@ -37,7 +37,6 @@ class SignatureTranslator(TextTranslator):
         self.predictor = predictor
         self.nbest = nbest
         self.has_own_search = nbest != 1 or beam_size is not None or alpha is not None
-        check_search(beam_size=beam_size, alpha=alpha)
         self.beam_size = max(BEAM_SIZE, nbest) if beam_size is None else beam_size
         self.alpha = ALPHA if alpha is None else alpha
         if not 1 <= nbest <= self.beam_size:
