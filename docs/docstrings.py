@@ -6,7 +6,8 @@ import griffe
 
 # `Call arguments: introduction` with an indented block below, likewise `Example:`.
 _SECTION = re.compile(
-    r"^(Call arguments|Example):[ \t]*([^\n]*(?:\n[^\s][^\n]*)*)\n((?:[ \t]+[^\n]*\n?|\n(?=[ \t]))+)",
+    r"^(Call arguments|Example):[ \t]*([^\n]*(?:\n[^\s][^\n]*)*)\n"
+    r"((?:[ \t]+[^\n]*\n?|\n(?=[ \t]))+)",
     re.MULTILINE,
 )
 _ITEM = re.compile(r"^([\w*, ]+): ", re.MULTILINE)
