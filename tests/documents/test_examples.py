@@ -95,7 +95,9 @@ def test_own_text(workplace):
     assert "test" in run_python(block, workplace)
 
 
-@pytest.mark.parametrize("page", ["several-machines.md", "wmt14.md"])
+@pytest.mark.parametrize(
+    "page", ["several-machines.md", pytest.param("wmt14.md", marks=pytest.mark.slow)]
+)
 def test_rehearsals_on_the_demo(page, workplace):
     """The command on the demo corpus, on small text in its place."""
     command = lines_with(PAGES / page, "python -m pipelines.train_wmt")[-1]
@@ -109,6 +111,7 @@ def test_rehearsals_on_the_demo(page, workplace):
     assert "test BLEU" in output
 
 
+@pytest.mark.slow  # ten processes; the forms have tests of their own
 def test_exports(workplace):
     """Each form is made and read as the page shows it."""
     page = PAGES / "deployment.md"
