@@ -3,31 +3,56 @@
 from __future__ import annotations
 
 import operator
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
+Tensor = Any  # of the backend, of NumPy, or symbolic: Keras has no name for all three
+Shape = tuple[int | None, ...]
 
-def check_max_relative_position(max_relative_position) -> int:
+
+def check_whole(name: str, value: Any, least: int) -> int:
+    """Returns `value`, of Python or NumPy, as an int.
+
+    Raises:
+        ValueError: it is not a whole number of at least `least`.
+    """
+    try:
+        whole = operator.index(value)
+    except TypeError:
+        whole = least - 1
+    if whole < least or isinstance(value, bool):
+        raise ValueError(f"`{name}` must be a whole number >= {least}. Received: {name}={value!r}")
+    return whole
+
+
+def check_max_relative_position(max_relative_position: Any) -> int:
     """Returns k as an int.
 
     Raises:
         ValueError: k is not a whole number of at least 0.
     """
+    return check_whole("max_relative_position", max_relative_position, least=0)
+
+
+def known_value(tensor: Tensor) -> np.ndarray | None:
+    """The value of a tensor, or None of one that has no value yet (in a graph, under XLA)."""
+    if not hasattr(tensor, "dtype"):
+        return np.asarray(tensor)
     try:
-        distance = operator.index(max_relative_position)
-    except TypeError:
-        distance = -1
-    if distance < 0 or isinstance(max_relative_position, bool):
-        raise ValueError(
-            "`max_relative_position` must be a whole number >= 0. "
-            f"Received: max_relative_position={max_relative_position!r}"
-        )
-    return distance
+        return np.asarray(ops.convert_to_numpy(tensor))
+    except (TypeError, ValueError, NotImplementedError):
+        return None
 
 
-def relative_position_ids(query_length, key_length, max_relative_position, query_offset=0):
+def relative_position_ids(
+    query_length: int | Tensor,
+    key_length: int | Tensor,
+    max_relative_position: int,
+    query_offset: int | Tensor = 0,
+) -> Tensor:
     """Labels every (query, key) pair with its clipped relative position.
 
     `ids[i, j] = clip(j - (i + query_offset), -k, k) + k`, so that row `r` of a table of `2k + 1`
@@ -56,29 +81,45 @@ def relative_position_ids(query_length, key_length, max_relative_position, query
     return ops.clip(distance, -k, k) + k
 
 
-def check_relations(relations, num_relations: int):
+def check_relations(
+    relations: Any, num_relations: int, lengths: Shape = (None, None), batch: int | None = None
+) -> Tensor:
     """Returns labels that a layer with R = `num_relations` labels can use.
 
+    Args:
+        relations: int labels `[T, S]`, `[B, T, S]` or `[B, T, S, L]`.
+        num_relations: R.
+        lengths: T and S, None where they are not known.
+        batch: B, likewise.
+
     Raises:
-        ValueError: no labels, labels that are not integers, of a rank other than 2, 3 or 4, or,
-            where the values are known, a label of R or above.
+        ValueError: no labels, labels that are not integers, of another shape, or, where the values
+            are known, a label of R or above.
     """
     shapes = "[T, S], [B, T, S] or [B, T, S, L]"
     if relations is None:
         raise ValueError(f"`relations` must be given: int labels {shapes}. Received: None")
     if not hasattr(relations, "dtype"):
-        relations = np.asarray(relations)
+        try:
+            relations = np.asarray(relations)
+        except ValueError as error:
+            raise ValueError(
+                f"`relations` must have the shape {shapes}. Received: {error}"
+            ) from None
     dtype = keras.backend.standardize_dtype(relations.dtype)
     if "int" not in dtype:
         raise ValueError(f"`relations` must hold integer labels. Received: dtype={dtype}")
-    if len(relations.shape) not in (2, 3, 4):
+    expected = lengths if len(relations.shape) == 2 else (batch, *lengths)
+    if len(relations.shape) not in (2, 3, 4) or any(
+        None not in (size, wanted) and size != wanted
+        for size, wanted in zip(relations.shape, expected, strict=False)
+    ):
         raise ValueError(
-            f"`relations` must have the shape {shapes}. Received: shape={tuple(relations.shape)}"
+            f"`relations` must have the shape {shapes} with B, T, S = "
+            f"{(batch, *lengths)}. Received: shape={tuple(relations.shape)}"
         )
-    try:
-        largest = np.max(ops.convert_to_numpy(relations), initial=-1)
-    except (TypeError, ValueError, NotImplementedError):  # a tensor that has no value yet
-        largest = -1
+    values = known_value(relations)
+    largest = -1 if values is None or not values.size else int(np.max(values))
     if largest >= num_relations:
         raise ValueError(
             f"`relations` must be below num_relations={num_relations}. Received: a label {largest}"
