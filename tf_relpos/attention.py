@@ -5,15 +5,24 @@ Axes: B batch, T query positions, S key positions, N heads, H head size, D model
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from tf_relpos.relation_ops import IMPLEMENTATIONS, relation_scores, relation_values
+from tf_relpos.relation_ops import (
+    IMPLEMENTATIONS,
+    in_query_blocks,
+    queries_at_once,
+    query_axis,
+    relation_scores,
+    relation_values,
+)
 from tf_relpos.relations import Shape, Tensor, check_relations, check_whole
 
 
@@ -190,8 +199,9 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         return_attention_scores: bool = False,
         use_causal_mask: bool = False,
         relations: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Eq. 5 and Eq. 3 on projected inputs: `[B, T, N, H]` and the weights `[B, N, T, S]`."""
+    ) -> tuple[Tensor, Tensor | None]:
+        """Eq. 5 and Eq. 3 on projected inputs: `[B, T, N, H]` and the weights `[B, N, T, S]`,
+        the latter of long sequences where they are asked for alone."""
         if self._flash_attention:
             return super()._compute_attention(
                 query,
@@ -205,20 +215,100 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         if use_causal_mask:
             attention_mask = both(attention_mask, self._compute_causal_mask(query, value))
         query = ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
+        named = {"key": self.relation_key_embeddings, "value": self.relation_value_embeddings}
+        tables = {
+            name: ops.cast(ops.convert_to_tensor(table), query.dtype)
+            for name, table in named.items()
+            if table is not None
+        }
+
+        size = self._queries_at_once(query, relations, tables)
+        if size is None:
+            drop = functools.partial(self._dropout_layer, training=training)
+            return self._attend_pairs(
+                query, key, value, tables, relations, attention_mask, drop if self.dropout else None
+            )
+        kept = None
+        if self.dropout and training:
+            B, T, N, _ = ops.shape(query)
+            ones = ops.ones((B, N, T, ops.shape(key)[1]), query.dtype)
+            kept = self._dropout_layer(ones, training=training)  # once for both passes
+        wanted = 2 if return_attention_scores else 1
+        results = self._attend_in_blocks(
+            size, wanted, query, key, value, tables, relations, attention_mask, kept
+        )
+        return results[0], results[1] if return_attention_scores else None
+
+    def _queries_at_once(
+        self, query: Tensor, relations: Tensor, tables: dict[str, Tensor]
+    ) -> int | None:
+        """The size of the blocks; None for all queries, also where there are free axes."""
+        if not tables or len(query.shape) > 4:
+            return None
+        widest = max(tables.values(), key=lambda table: table.shape[-1])
+        return queries_at_once(relations, widest, self.implementation)
+
+    def _attend_in_blocks(
+        self,
+        size: int,
+        wanted: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        tables: dict[str, Tensor],
+        relations: Tensor,
+        mask: Tensor | None,
+        kept: Tensor | None,
+    ) -> tuple[Tensor, ...]:
+        """The first `wanted` results of `_attend_pairs`, for `size` queries at a time, whose pairs
+        are computed again in the backward pass: the labels of all pairs, one-hot, never stand in
+        memory."""
+        split = {"query": (query, 1), "relations": (relations, query_axis(relations))}
+        if mask is not None:
+            mask = both(mask, ops.ones((1, 1, ops.shape(query)[1], 1), "bool"))
+            split["mask"] = (ops.cast(mask, "int8"), 2)
+        if kept is not None:
+            split["kept"] = (kept, 2)
+
+        def attend(*parts: Tensor) -> tuple[Tensor, ...]:
+            part = dict(zip(split, parts, strict=True))
+            seen = ops.cast(part["mask"], "bool") if "mask" in part else None
+            drop = (lambda weights: weights * part["kept"]) if "kept" in part else None
+
+            def attend_block(query: Tensor, key: Tensor, value: Tensor, *vectors: Tensor) -> Any:
+                named = dict(zip(tables, vectors, strict=True))
+                return self._attend_pairs(query, key, value, named, part["relations"], seen, drop)[
+                    :wanted
+                ]
+
+            return keras.remat(attend_block)(part["query"], key, value, *tables.values())
+
+        tensors, axes = zip(*split.values(), strict=True)
+        return in_query_blocks(attend, tensors, axes, (1, 2)[:wanted], size)
+
+    def _attend_pairs(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        tables: dict[str, Tensor],
+        relations: Tensor | None,
+        mask: Tensor | None,
+        drop: Callable[[Tensor], Tensor] | None,
+    ) -> tuple[Tensor, Tensor]:
         scores = ops.einsum(self._scores_equation, query, key)
-        if self.relation_keys:
-            scores = scores + self._scores_of_edges(query, relations)
-        weights = ops.cast(self._masked_softmax(scores, attention_mask), self.compute_dtype)
+        if "key" in tables:
+            scores = scores + self._scores_of_edges(query, relations, tables["key"])
+        weights = ops.cast(self._masked_softmax(scores, mask), self.compute_dtype)
         del scores  # as large as the weights
-        dropped = self._dropout_layer(weights, training=training) if self.dropout > 0 else weights
+        dropped = weights if drop is None else drop(weights)
         attended = ops.einsum(self._combine_equation, dropped, value)
-        if self.relation_values:
-            attended = attended + self._values_of_edges(dropped, relations)
+        if "value" in tables:
+            attended = attended + self._values_of_edges(dropped, relations, tables["value"])
         return attended, weights
 
-    def _scores_of_edges(self, query: Tensor, relations: Tensor) -> Tensor:
+    def _scores_of_edges(self, query: Tensor, relations: Tensor, table: Tensor) -> Tensor:
         """The second term of Eq. 5, `[B, ..., N, T, S]`. Free axes stand beside the heads."""
-        table = ops.cast(self.relation_key_embeddings, query.dtype)
         if len(query.shape) == 4:
             return relation_scores(query, relations, table, self.implementation)
         query = ops.moveaxis(query, self._attention_axes[0], 1)
@@ -228,9 +318,8 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         scores = relation_scores(query, relations, table, self.implementation)
         return ops.reshape(scores, (B, *free, N, T, ops.shape(scores)[-1]))
 
-    def _values_of_edges(self, weights: Tensor, relations: Tensor) -> Tensor:
+    def _values_of_edges(self, weights: Tensor, relations: Tensor, table: Tensor) -> Tensor:
         """The second term of Eq. 3, with the axes of the projected query."""
-        table = ops.cast(self.relation_value_embeddings, weights.dtype)
         if len(weights.shape) == 4:
             return relation_values(weights, relations, table, self.implementation)
         B, *free, N, T, S = ops.shape(weights)
