@@ -147,12 +147,26 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
     def _build_attention(self, rank: int) -> None:
         super()._build_attention(rank)
         half = self.compute_dtype in ("float16", "bfloat16")
-        axis = self._softmax.axis
+        axis = -1 if len(self._attention_axes) == 1 else self._softmax.axis
         self._softmax = keras.layers.Softmax(axis, dtype="float32" if half else self.dtype_policy)
         keys, rest = self._dot_product_equation.split(",")
         queries, scores = rest.split("->")
         # Keras puts the keys first, which costs TensorFlow a transposition of all scores.
         self._scores_equation = f"{queries},{keys}->{scores}"
+
+    def _masked_softmax(
+        self, attention_scores: Tensor, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        shape = ops.shape(attention_scores)
+        if len(shape) < 6 or len(self._attention_axes) != 1:
+            return super()._masked_softmax(attention_scores, attention_mask)
+        # TensorFlow's softmax takes five axes at most, so those of the batch become one.
+        if attention_mask is not None:
+            while len(attention_mask.shape) < len(shape):
+                attention_mask = ops.expand_dims(attention_mask, -3)
+            attention_mask = ops.reshape(ops.broadcast_to(attention_mask, shape), (-1, *shape[-3:]))
+        scores = ops.reshape(attention_scores, (-1, *shape[-3:]))
+        return ops.reshape(super()._masked_softmax(scores, attention_mask), shape)
 
     def _project(self, value: Tensor, key: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Keys and values `[B, S, N, H]` of the inputs `[B, S, D]`."""

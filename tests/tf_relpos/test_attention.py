@@ -1,5 +1,7 @@
 """Section 3.1: both attention layers against the loops of the oracle, values and all gradients."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -225,6 +227,13 @@ BAD_ARGUMENTS = [
     (RelativeMultiHeadAttention, {"attention_axes": (1, 2)}, r"attention_axes.*\(1, 2\)"),
     (RelationAwareAttention, {"num_relations": 0}, "num_relations.*0"),
     (RelationAwareAttention, {"num_relations": 2.0}, "num_relations.*2.0"),
+    (RelationAwareAttention, {"num_relations": True}, "num_relations.*True"),
+    (RelationAwareAttention, {"relation_keys": "no"}, "relation_keys.*'no'"),
+    (RelativeMultiHeadAttention, {"relative_values": "False"}, "relative_values.*'False'"),
+    (RelativeMultiHeadAttention, {"heads_share_relative_embedding": None}, "heads_share.*None"),
+    (RelativeMultiHeadAttention, {"dropout": "0.1"}, "dropout.*'0.1'"),
+    (RelativeMultiHeadAttention, {"dropout": float("nan")}, "dropout.*nan"),
+    (RelativeMultiHeadAttention, {"dropout": 1.5}, "dropout.*1.5"),
 ]
 
 
@@ -246,11 +255,30 @@ def test_axes_that_hold_no_positions_are_refused(rng, shape, axes):
         RelativeMultiHeadAttention(N, H, attention_axes=axes)(x, x)
 
 
+def test_whole_numbers_of_numpy_are_taken(rng):
+    x = rng.normal(size=(B, 5, D)).astype("float32")
+    two = np.int64(2)
+    for layer in (
+        RelationAwareAttention(two, two, two, value_dim=two, dropout=np.float32(0.5)),
+        RelativeMultiHeadAttention(two, two, two, sliding_window=two),
+    ):
+        relations = np.zeros((5, 5), "uint8")
+        extra = {"relations": relations} if isinstance(layer, RelationAwareAttention) else {}
+        assert layer(x, x, **extra).shape == (B, 5, D)
+        assert json.loads(json.dumps(layer.get_config()))
+
+
 BAD_RELATIONS = {
     "missing": None,
     "float": np.zeros((5, 5), "float32"),
     "rank_one": np.zeros(5, "int32"),
     "above_the_table": np.full((5, 5), 7, "int32"),
+    "above_the_table_unsigned": np.full((5, 5), 7, "uint8"),
+    "other_queries": np.zeros((4, 5), "int32"),
+    "other_keys": np.zeros((5, 4), "int32"),
+    "other_sentences": np.zeros((B + 1, 5, 5), "int32"),
+    "one_sentence_of_two": np.zeros((1, 5, 5), "int32"),
+    "ragged": [[0, 1], [0]],
 }
 
 
