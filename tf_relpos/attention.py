@@ -147,7 +147,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
     def _build_attention(self, rank: int) -> None:
         super()._build_attention(rank)
         half = self.compute_dtype in ("float16", "bfloat16")
-        axis = -1 if len(self._attention_axes) == 1 else self._softmax.axis
+        axis = tuple(range(-len(self._attention_axes), 0))
         self._softmax = keras.layers.Softmax(axis, dtype="float32" if half else self.dtype_policy)
         keys, rest = self._dot_product_equation.split(",")
         queries, scores = rest.split("->")
@@ -361,11 +361,12 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
                 query, value, *masks, attention_mask, use_causal_mask
             )
         if self._attention_axes[0] != len(query.shape) - 2:
-            masks = tuple(
-                m if m is None else ops.moveaxis(m, self._attention_axes[0], -1) for m in masks
+            query_mask, value_mask, key_mask = (
+                mask if mask is None else ops.moveaxis(mask, self._attention_axes[0], -1)
+                for mask in masks
             )
         mask = super()._compute_attention_mask(
-            query, value, *masks, use_causal_mask=use_causal_mask
+            query, value, query_mask, value_mask, key_mask, use_causal_mask=use_causal_mask
         )
         return both(attention_mask, mask)
 

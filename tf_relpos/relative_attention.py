@@ -38,7 +38,9 @@ class RelativeMultiHeadAttention(EdgeAttention):
         heads_share_relative_embedding: one table `[2k+1, H]` for all heads (the paper's big model),
             or one for each, `[N, 2k+1, H]` (its base model).
         implementation: "transpose_reshape", "bucketed" or "auto".
-        **kwargs: arguments of `keras.layers.MultiHeadAttention`.
+        **kwargs: arguments of `keras.layers.MultiHeadAttention`. With `attention_axes=-2` inputs
+            may be `[B, ..., T, D]`, all but positions and features being batch. More than one axis,
+            and `flash_attention=True`, are taken with both relative terms off alone.
 
     Call arguments: those of `keras.layers.MultiHeadAttention`, and for decoding step by step
         cache: `[B, 2, S_max, N, H]`, keys and values. Its length bounds the sequence.
@@ -46,8 +48,10 @@ class RelativeMultiHeadAttention(EdgeAttention):
             in the cache. They are written to it at n, and queries sit at n .. n + T - 1; nothing
             beyond n + T is seen, and nothing later than itself by any query if `use_causal_mask`.
             `attention_mask` is then `[B, T, S_max]`; masks of `value` and `key` are not looked at.
-            Without it the cache is attended as it is, and `value` is not used: for cross-attention,
-            with `cache = layer.compute_cache(encoded)`.
+            Without it the cache is attended as it is, queries sit at 0 .. T - 1, and `value` is not
+            used: for cross-attention, with `cache = layer.compute_cache(encoded)`. An index that
+            leaves too little room is refused where its value is known; elsewhere what would lie
+            beyond the cache is not written.
 
     Returns:
         The output `[B, T, D]`; then the weights `[B, N, T, S]` if `return_attention_scores`; then
