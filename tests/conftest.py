@@ -22,6 +22,7 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     config.addinivalue_line("markers", "tensorflow_only: needs the TensorFlow backend of Keras")
+    config.addinivalue_line("markers", "requires_trainable_backend: in Keras's own tests")
 
 
 def pytest_collection_modifyitems(items):

@@ -5,18 +5,408 @@ Axes: B batch, T query positions, S key positions, N heads, H head size, D model
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
+from collections.abc import Callable
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from tf_relpos.relation_ops import IMPLEMENTATIONS, relation_scores, relation_values
-from tf_relpos.relations import check_relations
+from tf_relpos.config import (
+    IMPLEMENTATIONS,
+    check_boolean,
+    check_choice,
+    check_number,
+    check_whole,
+)
+from tf_relpos.relation_ops import (
+    in_query_blocks,
+    queries_at_once,
+    query_axis,
+    relation_scores,
+    relation_values,
+)
+from tf_relpos.relations import Shape, Tensor, both, check_relations, visible
+
+
+class EdgeAttention(keras.layers.MultiHeadAttention):
+    """Eq. 3 and 4 with their tables: what the two layers of this package are built upon.
+
+    A layer upon it adds its arguments and its `call`, in which it projects (`_project`), says which
+    pairs are seen, and attends (`_attend`). `_compute_attention` takes what Keras's takes, and the
+    `relations` where they are in use.
+
+    Inputs are `[B, ..., T, D]`: free axes, all but the attention axis, are further batch axes.
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        key_dim: int,
+        *,
+        num_relations: int,
+        relation_keys: bool,
+        relation_values: bool,
+        heads_share_relations: bool,
+        implementation: str,
+        **kwargs: Any,
+    ) -> None:
+        check_choice("implementation", implementation, IMPLEMENTATIONS)
+        uses_relations = relation_keys or relation_values
+        flash_attention = kwargs.get("flash_attention")
+        if uses_relations and flash_attention:
+            raise ValueError(
+                "`flash_attention` must be None or False: no fused kernel computes the relation "
+                f"terms. Received: flash_attention={flash_attention!r}"
+            )
+        axes = kwargs.get("attention_axes")
+        if uses_relations and axes is not None and np.size(axes) != 1:
+            raise ValueError(
+                "`attention_axes` must be None or one axis: relations join positions of one axis. "
+                f"Received: attention_axes={axes!r}"
+            )
+        if "dropout" in kwargs:
+            rule = "a number between 0 and 1"
+            kwargs["dropout"] = check_number(
+                "dropout", kwargs["dropout"], rule, lambda rate: 0 <= rate <= 1
+            )
+        sizes = {"num_heads": num_heads, "key_dim": key_dim}
+        for name in ("value_dim", "sliding_window", "attention_axes"):
+            if name in kwargs:
+                sizes[name] = kwargs.pop(name)
+        super().__init__(**{name: _as_int(size) for name, size in sizes.items()}, **kwargs)
+        if not flash_attention:
+            self._flash_attention = False
+        self.num_relations = num_relations
+        self.relation_keys = relation_keys
+        self.relation_values = relation_values
+        self.heads_share_relations = heads_share_relations
+        self.implementation = implementation
+        self.relation_key_embeddings = None
+        self.relation_value_embeddings = None
+
+    @property
+    def uses_relations(self) -> bool:
+        return self.relation_keys or self.relation_values
+
+    def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
+        self.compute_output_shape(query_shape, value_shape, key_shape)  # refuses what cannot fit
+        self._check_axes(len(query_shape))
+        self._check_free_axes(query_shape, value_shape, key_shape)
+        super().build(query_shape, value_shape, key_shape)
+        if self.relation_keys:
+            self.relation_key_embeddings = self._add_table("relation_key_embeddings", self.key_dim)
+        if self.relation_values:
+            self.relation_value_embeddings = self._add_table(
+                "relation_value_embeddings", self.value_dim
+            )
+
+    def _check_axes(self, rank: int) -> None:
+        axes = self._positive_axes(rank)
+        if self.uses_relations and len(axes) != 1:
+            raise ValueError(
+                "`query` must have the shape [batch, positions, features], or `attention_axes` "
+                "must name one of its axes as the positions. "
+                f"Received: query of rank {rank}, attention_axes={self.attention_axes}"
+            )
+        if not all(0 < axis < rank - 1 for axis in axes):
+            raise ValueError(
+                "`attention_axes` must lie between the axes of batch and features. "
+                f"Received: attention_axes={self.attention_axes} for inputs of rank {rank}"
+            )
+
+    def _check_free_axes(
+        self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None
+    ) -> None:
+        shapes = [tuple(s) for s in (query_shape, value_shape, key_shape) if s is not None]
+        rank = len(shapes[0])
+        free = set(range(rank - 1)) - set(self._positive_axes(rank))
+        for shape in shapes[1:]:
+            if len(shape) != rank or any(
+                None not in (shapes[0][axis], shape[axis]) and shapes[0][axis] != shape[axis]
+                for axis in free
+            ):
+                raise ValueError(
+                    "`query`, `value` and `key` must agree in all axes but positions and features. "
+                    f"Received: shapes {', '.join(map(str, shapes))}"
+                )
+
+    def _positive_axes(self, rank: int) -> tuple[int, ...]:
+        """The attention axes of inputs of this rank, counted from the front."""
+        if self._attention_axes is None:
+            return tuple(range(1, rank - 1))
+        return tuple(axis if axis >= 0 else rank + axis for axis in self._attention_axes)
+
+    def _add_table(self, name: str, head_dim: int) -> keras.Variable:
+        heads = () if self.heads_share_relations else (self.num_heads,)
+        limit = math.sqrt(6 / (self.num_relations + head_dim))  # Glorot's, for each head's table
+        return self.add_weight(
+            name=name,
+            shape=(*heads, self.num_relations, head_dim),
+            initializer=keras.initializers.RandomUniform(-limit, limit),
+        )
+
+    def _build_attention(self, rank: int) -> None:
+        super()._build_attention(rank)
+        half = self.compute_dtype in ("float16", "bfloat16")
+        axis = tuple(range(-len(self._attention_axes), 0))
+        self._softmax = keras.layers.Softmax(axis, dtype="float32" if half else self.dtype_policy)
+        keys, rest = self._dot_product_equation.split(",")
+        queries, scores = rest.split("->")
+        # Keras puts the keys first, which costs TensorFlow a transposition of all scores.
+        self._scores_equation = f"{queries},{keys}->{scores}"
+
+    def _masked_softmax(
+        self, attention_scores: Tensor, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        shape = ops.shape(attention_scores)
+        if len(shape) < 6 or len(self._attention_axes) != 1:
+            return super()._masked_softmax(attention_scores, attention_mask)
+        # TensorFlow's softmax takes five axes at most, so those of the batch become one.
+        if attention_mask is not None:
+            while len(attention_mask.shape) < len(shape):
+                attention_mask = ops.expand_dims(attention_mask, -3)
+            attention_mask = ops.reshape(ops.broadcast_to(attention_mask, shape), (-1, *shape[-3:]))
+        scores = ops.reshape(attention_scores, (-1, *shape[-3:]))
+        return ops.reshape(super()._masked_softmax(scores, attention_mask), shape)
+
+    def _project(self, value: Tensor, key: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Keys and values `[B, S, N, H]` of the inputs `[B, S, D]`."""
+        value = _without_mask(value)
+        key = value if key is None else _without_mask(key)
+        return self._key_dense(key), self._value_dense(value)
+
+    def _attend(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        training: bool | None,
+        return_attention_scores: bool,
+        **edges: Any,
+    ) -> tuple[Tensor, Tensor]:
+        """From the query `[B, T, D]` and projected keys and values to the layer's output.
+
+        `edges` go to `_compute_attention`; left out where there are none, so that a subclass may
+        override it with the arguments that Keras's has.
+        """
+        query = _without_mask(query)
+        attended, weights = self._compute_attention(
+            self._query_dense(query),
+            key,
+            value,
+            attention_mask,
+            training,
+            return_attention_scores,
+            **edges,
+        )
+        if self._use_gate:
+            attended = ops.multiply(attended, self._gate_dense(query))
+        return self._output_dense(attended), weights
+
+    def _compute_attention(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+        use_causal_mask: bool = False,
+        relations: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Eq. 5 and Eq. 3 on projected inputs: `[B, T, N, H]` and the weights `[B, N, T, S]`,
+        the latter of long sequences where they are asked for alone."""
+        if self._flash_attention:
+            return super()._compute_attention(
+                query,
+                key,
+                value,
+                attention_mask,
+                training,
+                return_attention_scores,
+                use_causal_mask,
+            )
+        if use_causal_mask:
+            attention_mask = both(attention_mask, self._compute_causal_mask(query, value))
+        query = ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
+        named = {"key": self.relation_key_embeddings, "value": self.relation_value_embeddings}
+        tables = {
+            name: ops.cast(ops.convert_to_tensor(table), query.dtype)
+            for name, table in named.items()
+            if table is not None
+        }
+
+        size = self._queries_at_once(query, relations, tables)
+        if size is None:
+            drop = functools.partial(self._dropout_layer, training=training)
+            return self._attend_pairs(
+                query, key, value, tables, relations, attention_mask, drop if self.dropout else None
+            )
+        kept = None
+        if self.dropout and training:
+            B, T, N, _ = ops.shape(query)
+            ones = ops.ones((B, N, T, ops.shape(key)[1]), query.dtype)
+            kept = self._dropout_layer(ones, training=training)  # once for both passes
+        wanted = 2 if return_attention_scores else 1
+        results = self._attend_in_blocks(
+            size, wanted, query, key, value, tables, relations, attention_mask, kept
+        )
+        return results[0], results[1] if return_attention_scores else None
+
+    def _queries_at_once(
+        self, query: Tensor, relations: Tensor, tables: dict[str, Tensor]
+    ) -> int | None:
+        """The size of the blocks; None for all queries, also where there are free axes."""
+        if not tables or len(query.shape) > 4:
+            return None
+        widest = max(tables.values(), key=lambda table: table.shape[-1])
+        return queries_at_once(relations, widest, self.implementation)
+
+    def _attend_in_blocks(
+        self,
+        size: int,
+        wanted: int,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        tables: dict[str, Tensor],
+        relations: Tensor,
+        mask: Tensor | None,
+        kept: Tensor | None,
+    ) -> tuple[Tensor, ...]:
+        """The first `wanted` results of `_attend_pairs`, for `size` queries at a time, whose pairs
+        are computed again in the backward pass: the labels of all pairs, one-hot, never stand in
+        memory."""
+        split = {"query": (query, 1), "relations": (relations, query_axis(relations))}
+        if mask is not None:
+            mask = both(mask, ops.ones((1, 1, ops.shape(query)[1], 1), "bool"))
+            split["mask"] = (ops.cast(mask, "int8"), 2)
+        if kept is not None:
+            split["kept"] = (kept, 2)
+
+        def attend(*parts: Tensor) -> tuple[Tensor, ...]:
+            part = dict(zip(split, parts, strict=True))
+            seen = ops.cast(part["mask"], "bool") if "mask" in part else None
+            drop = (lambda weights: weights * part["kept"]) if "kept" in part else None
+
+            def attend_block(query: Tensor, key: Tensor, value: Tensor, *vectors: Tensor) -> Any:
+                named = dict(zip(tables, vectors, strict=True))
+                return self._attend_pairs(query, key, value, named, part["relations"], seen, drop)[
+                    :wanted
+                ]
+
+            return keras.remat(attend_block)(part["query"], key, value, *tables.values())
+
+        tensors, axes = zip(*split.values(), strict=True)
+        return in_query_blocks(attend, tensors, axes, (1, 2)[:wanted], size)
+
+    def _attend_pairs(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        tables: dict[str, Tensor],
+        relations: Tensor | None,
+        mask: Tensor | None,
+        drop: Callable[[Tensor], Tensor] | None,
+    ) -> tuple[Tensor, Tensor]:
+        scores = ops.einsum(self._scores_equation, query, key)
+        if "key" in tables:
+            scores = scores + self._scores_of_edges(query, relations, tables["key"])
+        weights = ops.cast(self._masked_softmax(scores, mask), self.compute_dtype)
+        del scores  # as large as the weights
+        dropped = weights if drop is None else drop(weights)
+        attended = ops.einsum(self._combine_equation, dropped, value)
+        if "value" in tables:
+            attended = attended + self._values_of_edges(dropped, relations, tables["value"])
+        return attended, weights
+
+    def _scores_of_edges(self, query: Tensor, relations: Tensor, table: Tensor) -> Tensor:
+        """The second term of Eq. 5, `[B, ..., N, T, S]`. Free axes stand beside the heads."""
+        if len(query.shape) == 4:
+            return relation_scores(query, relations, table, self.implementation)
+        query = ops.moveaxis(query, self._attention_axes[0], 1)
+        B, T, *free, N, H = ops.shape(query)
+        query = ops.reshape(query, (B, T, -1, H))
+        table = _repeat_heads(table, free)
+        scores = relation_scores(query, relations, table, self.implementation)
+        return ops.reshape(scores, (B, *free, N, T, ops.shape(scores)[-1]))
+
+    def _values_of_edges(self, weights: Tensor, relations: Tensor, table: Tensor) -> Tensor:
+        """The second term of Eq. 3, with the axes of the projected query."""
+        if len(weights.shape) == 4:
+            return relation_values(weights, relations, table, self.implementation)
+        B, *free, N, T, S = ops.shape(weights)
+        weights = ops.reshape(weights, (B, -1, T, S))
+        table = _repeat_heads(table, free)
+        values = relation_values(weights, relations, table, self.implementation)
+        values = ops.reshape(values, (B, T, *free, N, self.value_dim))
+        return ops.moveaxis(values, 1, self._attention_axes[0])
+
+    def _compute_attention_mask(
+        self,
+        query: Tensor,
+        value: Tensor,
+        query_mask: Tensor | None = None,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        use_causal_mask: bool = False,
+    ) -> Tensor | None:
+        """All masks as one. Of Keras's this differs where there are free axes or a mask of heads,
+        which it does not align with the others."""
+        masks = (query_mask, value_mask, key_mask)
+        if len(self._attention_axes) != 1:
+            return super()._compute_attention_mask(
+                query, value, *masks, attention_mask, use_causal_mask
+            )
+        if self._attention_axes[0] != len(query.shape) - 2:
+            query_mask, value_mask, key_mask = (
+                mask if mask is None else ops.moveaxis(mask, self._attention_axes[0], -1)
+                for mask in masks
+            )
+        mask = super()._compute_attention_mask(
+            query, value, query_mask, value_mask, key_mask, use_causal_mask=use_causal_mask
+        )
+        return both(attention_mask, mask)
+
+    def _compute_causal_mask(self, query: Tensor, value: Tensor | None = None) -> Tensor:
+        return visible(*self._lengths(query, value), causal=True)
+
+    def _compute_sliding_window_mask(self, query: Tensor, value: Tensor | None = None) -> Tensor:
+        return visible(*self._lengths(query, value), window=self._sliding_window)
+
+    def _lengths(self, query: Tensor, value: Tensor | None = None) -> tuple[Any, Any]:
+        """T and S. Of several attention axes the first, as in Keras's layer."""
+        axis = self._attention_axes[0]
+        return ops.shape(query)[axis], ops.shape(query if value is None else value)[axis]
+
+    def _specs(
+        self, query: Tensor, value: Tensor, key: Tensor | None, key_lengths: Shape
+    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
+        """The symbolic output and weights, with keys of `key_lengths`."""
+        key_shape = None if key is None else key.shape
+        shape = self.compute_output_shape(query.shape, value.shape, key_shape)
+        axes = self._positive_axes(len(query.shape))
+        free = [n for axis, n in enumerate(query.shape[:-1]) if axis not in axes]
+        weights = (*free, self.num_heads, *(query.shape[axis] for axis in axes), *key_lengths)
+        dtype = self.compute_dtype
+        return keras.KerasTensor(shape, dtype=dtype), keras.KerasTensor(weights, dtype=dtype)
+
+    def _key_lengths(self, value: Tensor) -> Shape:
+        return tuple(value.shape[axis] for axis in self._positive_axes(len(value.shape)))
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "implementation": self.implementation}
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
-class RelationAwareAttention(keras.layers.MultiHeadAttention):
+class RelationAwareAttention(EdgeAttention):
     """Multi-head attention over a directed graph whose edges carry labels.
 
         e_ij = x_i W^Q (x_j W^K + a^K_ij)^T / sqrt(H)      Eq. 4
@@ -37,14 +427,18 @@ class RelationAwareAttention(keras.layers.MultiHeadAttention):
         heads_share_relations: one table `[R, H]` for all heads, or one for each, `[N, R, H]`.
         implementation: "transpose_reshape" (section 3.3), "bucketed", or "auto"; see
             `tf_relpos.relation_ops`. All give the same result.
-        **kwargs: arguments of `keras.layers.MultiHeadAttention`. `flash_attention=True` and more
-            than one attention axis are refused: no fused kernel takes these terms.
+        **kwargs: arguments of `keras.layers.MultiHeadAttention`. Where edges enter either equation,
+            `flash_attention=True` is refused, since no fused kernel takes these terms, and so is
+            more than one attention axis.
 
     Call arguments: those of `keras.layers.MultiHeadAttention`, and
         relations: int labels from 0 to R - 1, `[T, S]`, `[B, T, S]`, or `[B, T, S, L]` with up to L
             labels on an edge, whose vectors add. A negative label is no edge information: it adds
             nothing (the pair is still attended; use `attention_mask` to forbid it). Labels of R and
             above add nothing either; they are refused where their values are known (eager calls).
+
+    Inputs are `[B, T, D]`. With `attention_axes=-2` they may be `[B, ..., T, D]`: all but the
+    positions and the features is batch, and shares the `relations` of its sentence.
 
     Weights: `relation_key_embeddings` `[R, H]` and `relation_value_embeddings` `[R, value_dim]`,
     or with a leading N; Glorot uniform. Those switched off are None.
@@ -62,204 +456,128 @@ class RelationAwareAttention(keras.layers.MultiHeadAttention):
 
     def __init__(
         self,
-        num_heads,
-        key_dim,
-        num_relations,
-        relation_keys=True,
-        relation_values=True,
-        heads_share_relations=True,
-        implementation="auto",
-        **kwargs,
-    ):
-        if not isinstance(num_relations, int) or num_relations < 1:
-            raise ValueError(
-                "`num_relations` must be a whole number >= 1. "
-                f"Received: num_relations={num_relations!r}"
-            )
-        if implementation not in IMPLEMENTATIONS:
-            raise ValueError(
-                f"`implementation` must be one of {IMPLEMENTATIONS}. "
-                f"Received: implementation={implementation!r}"
-            )
-        if kwargs.pop("flash_attention", None):
-            raise ValueError(
-                "`flash_attention` must be None or False: no fused kernel computes the relation "
-                "terms. Received: flash_attention=True"
-            )
-        axes = kwargs.get("attention_axes")
-        if axes is not None and tuple(np.atleast_1d(axes)) not in ((1,), (-2,)):
-            raise ValueError(
-                "`attention_axes` must be None or 1: relations join positions of one axis. "
-                f"Received: attention_axes={axes!r}"
-            )
-        super().__init__(num_heads, key_dim, **kwargs)
-        self._flash_attention = False
-        self.num_relations = num_relations
-        self.relation_keys = bool(relation_keys)
-        self.relation_values = bool(relation_values)
-        self.heads_share_relations = bool(heads_share_relations)
-        self.implementation = implementation
-        self.relation_key_embeddings = None
-        self.relation_value_embeddings = None
-
-    @property
-    def uses_relations(self) -> bool:
-        return self.relation_keys or self.relation_values
-
-    def build(self, query_shape, value_shape, key_shape=None, relations_shape=None):
-        for name, shape in (("query", query_shape), ("value", value_shape), ("key", key_shape)):
-            if shape is not None and len(shape) != 3:
-                raise ValueError(
-                    f"`{name}` must have the shape [batch, positions, features]. "
-                    f"Received: {name} of shape {tuple(shape)}"
-                )
-        super().build(query_shape, value_shape, key_shape)
-        if self.relation_keys:
-            self.relation_key_embeddings = self._add_table("relation_key_embeddings", self.key_dim)
-        if self.relation_values:
-            self.relation_value_embeddings = self._add_table(
-                "relation_value_embeddings", self.value_dim
-            )
-
-    def _add_table(self, name, head_dim):
-        heads = () if self.heads_share_relations else (self.num_heads,)
-        limit = math.sqrt(6 / (self.num_relations + head_dim))  # Glorot's, for each head's table
-        return self.add_weight(
-            name=name,
-            shape=(*heads, self.num_relations, head_dim),
-            initializer=keras.initializers.RandomUniform(-limit, limit),
+        num_heads: int,
+        key_dim: int,
+        num_relations: int,
+        relation_keys: bool = True,
+        relation_values: bool = True,
+        heads_share_relations: bool = True,
+        implementation: str = "auto",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            num_heads,
+            key_dim,
+            num_relations=check_whole("num_relations", num_relations, least=1),
+            relation_keys=check_boolean("relation_keys", relation_keys),
+            relation_values=check_boolean("relation_values", relation_values),
+            heads_share_relations=check_boolean("heads_share_relations", heads_share_relations),
+            implementation=implementation,
+            **kwargs,
         )
 
-    def _build_attention(self, rank):
-        super()._build_attention(rank)
-        half = self.compute_dtype in ("float16", "bfloat16")
-        self._softmax = keras.layers.Softmax(dtype="float32" if half else self.dtype_policy)
+    def build(
+        self,
+        query_shape: Shape,
+        value_shape: Shape,
+        key_shape: Shape | None = None,
+        relations_shape: Shape | None = None,
+    ) -> None:
+        super().build(query_shape, value_shape, key_shape)
 
     def call(
         self,
-        query,
-        value,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        attention_mask=None,
-        return_attention_scores=False,
-        training=None,
-        use_causal_mask=False,
-        relations=None,
-    ):
-        if self.uses_relations:
-            relations = check_relations(relations, self.num_relations)
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        query_mask: Tensor | None = None,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+        relations: Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        edges = self._edges(query, value, key, relations)
         attention_mask = self._compute_attention_mask(
+            query, value, query_mask, value_mask, key_mask, attention_mask, use_causal_mask
+        )
+        output, weights = self._attend(
             query,
-            value,
-            query_mask=query_mask,
-            value_mask=value_mask,
-            key_mask=key_mask,
-            attention_mask=attention_mask,
-            use_causal_mask=use_causal_mask,
-        )
-        projected_key, projected_value = self._project(value, key)
-        output, scores = self._attend(
-            query, projected_key, projected_value, relations, attention_mask, training
-        )
-        return (output, scores) if return_attention_scores else output
-
-    def _project(self, value, key=None):
-        """Keys and values `[B, S, N, H]` of the inputs `[B, S, D]`."""
-        value = _without_mask(value)
-        key = value if key is None else _without_mask(key)
-        return self._key_dense(key), self._value_dense(value)
-
-    def _attend(self, query, key, value, relations, attention_mask, training):
-        """From the query `[B, T, D]` and projected keys and values to the layer's output."""
-        query = _without_mask(query)
-        attended, scores = self._compute_attention(
-            self._query_dense(query),
-            key,
-            value,
+            *self._project(value, key),
             attention_mask,
             training,
-            relations=relations,
+            return_attention_scores,
+            **edges,
         )
-        if self._use_gate:
-            attended = ops.multiply(attended, self._gate_dense(query))
-        return self._output_dense(attended), scores
+        return (output, weights) if return_attention_scores else output
 
-    def _compute_attention(
+    def _edges(
+        self, query: Tensor, value: Tensor, key: Tensor | None, relations: Any
+    ) -> dict[str, Tensor]:
+        """The labels, checked, where they are in use."""
+        self._check_free_axes(query.shape, value.shape, None if key is None else key.shape)
+        if not self.uses_relations:
+            return {}
+        axis = self._positive_axes(len(query.shape))[0]
+        lengths = (query.shape[axis], value.shape[axis])
+        relations = check_relations(relations, self.num_relations, lengths, query.shape[0])
+        return {"relations": relations}
+
+    def compute_output_shape(
         self,
-        query,
-        key,
-        value,
-        attention_mask=None,
-        training=None,
-        return_attention_scores=False,
-        relations=None,
-    ):
-        """Eq. 5 and Eq. 3 on projected inputs: `[B, T, N, H]` and the weights `[B, N, T, S]`."""
-        query = ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
-        scores = ops.einsum("btnh,bsnh->bnts", query, key)
-        if self.relation_keys:
-            scores = scores + relation_scores(
-                query,
-                relations,
-                ops.cast(self.relation_key_embeddings, query.dtype),
-                self.implementation,
-            )
-        weights = ops.cast(self._masked_softmax(scores, attention_mask), self.compute_dtype)
-        dropped = self._dropout_layer(weights, training=training) if self.dropout > 0 else weights
-        attended = ops.einsum("bnts,bsnh->btnh", dropped, value)
-        if self.relation_values:
-            attended = attended + relation_values(
-                dropped,
-                relations,
-                ops.cast(self.relation_value_embeddings, value.dtype),
-                self.implementation,
-            )
-        return attended, weights
-
-    def compute_output_shape(self, query_shape, value_shape, key_shape=None, relations_shape=None):
+        query_shape: Shape,
+        value_shape: Shape,
+        key_shape: Shape | None = None,
+        relations_shape: Shape | None = None,
+    ) -> Shape:
         return super().compute_output_shape(query_shape, value_shape, key_shape)
 
     def compute_output_spec(
         self,
-        query,
-        value,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        attention_mask=None,
-        return_attention_scores=False,
-        training=None,
-        use_causal_mask=False,
-        relations=None,
-    ):
-        if self.uses_relations:
-            check_relations(relations, self.num_relations)
-        return self._specs(query, value, key, value.shape[1], return_attention_scores)
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        query_mask: Tensor | None = None,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+        relations: Tensor | None = None,
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
+        self._edges(query, value, key, relations)
+        output, weights = self._specs(query, value, key, self._key_lengths(value))
+        return (output, weights) if return_attention_scores else output
 
-    def _specs(self, query, value, key, key_length, return_attention_scores):
-        key_shape = None if key is None else key.shape
-        shape = self.compute_output_shape(query.shape, value.shape, key_shape)
-        output = keras.KerasTensor(shape, dtype=self.compute_dtype)
-        if not return_attention_scores:
-            return output
-        scores = (query.shape[0], self.num_heads, query.shape[1], key_length)
-        return output, keras.KerasTensor(scores, dtype=self.compute_dtype)
-
-    def get_config(self):
+    def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "num_relations": self.num_relations,
             "relation_keys": self.relation_keys,
             "relation_values": self.relation_values,
             "heads_share_relations": self.heads_share_relations,
-            "implementation": self.implementation,
         }
 
 
-def _without_mask(x):
+def _as_int(size: Any) -> Any:
+    """Whole numbers of NumPy's as Python's; anything else as it is, for Keras to judge."""
+    try:
+        return operator.index(size)
+    except TypeError:
+        return size
+
+
+def _repeat_heads(table: Tensor, free: list[Any]) -> Tensor:
+    """A table `[N, R, H]` for every position of the `free` axes, which stand beside the heads."""
+    if len(table.shape) == 2:
+        return table
+    table = ops.broadcast_to(table, (*free, *ops.shape(table)))
+    return ops.reshape(table, (-1, *ops.shape(table)[-2:]))
+
+
+def _without_mask(x: Tensor) -> Tensor:
     """`x` without its Keras mask, of which the projections would warn that they ignore it."""
     return x if getattr(x, "_keras_mask", None) is None else ops.copy(x)

@@ -5,15 +5,26 @@ Axes: B batch, T query positions, S key positions, N heads, H head size, D model
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 from keras import ops
 
-from tf_relpos.attention import RelationAwareAttention
-from tf_relpos.relations import check_max_relative_position, relative_position_ids
+from tf_relpos.attention import EdgeAttention
+from tf_relpos.config import check_boolean, check_max_relative_position
+from tf_relpos.relations import (
+    Shape,
+    Tensor,
+    both,
+    check_max_relative_position,
+    known_value,
+    relative_position_ids,
+    visible,
+)
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
-class RelativeMultiHeadAttention(RelationAwareAttention):
+class RelativeMultiHeadAttention(EdgeAttention):
     """Attention between positions of a sequence that know how far apart they are.
 
     A drop-in for `keras.layers.MultiHeadAttention`: the label that joins query i to key j is their
@@ -30,7 +41,9 @@ class RelativeMultiHeadAttention(RelationAwareAttention):
         heads_share_relative_embedding: one table `[2k+1, H]` for all heads (the paper's big model),
             or one for each, `[N, 2k+1, H]` (its base model).
         implementation: "transpose_reshape", "bucketed" or "auto".
-        **kwargs: arguments of `keras.layers.MultiHeadAttention`.
+        **kwargs: arguments of `keras.layers.MultiHeadAttention`. With `attention_axes=-2` inputs
+            may be `[B, ..., T, D]`, all but positions and features being batch. More than one axis,
+            and `flash_attention=True`, are taken with both relative terms off alone.
 
     Call arguments: those of `keras.layers.MultiHeadAttention`, and for decoding step by step
         cache: `[B, 2, S_max, N, H]`, keys and values. Its length bounds the sequence.
@@ -38,8 +51,10 @@ class RelativeMultiHeadAttention(RelationAwareAttention):
             in the cache. They are written to it at n, and queries sit at n .. n + T - 1; nothing
             beyond n + T is seen, and nothing later than itself by any query if `use_causal_mask`.
             `attention_mask` is then `[B, T, S_max]`; masks of `value` and `key` are not looked at.
-            Without it the cache is attended as it is, and `value` is not used: for cross-attention,
-            with `cache = layer.compute_cache(encoded)`.
+            Without it the cache is attended as it is, queries sit at 0 .. T - 1, and `value` is not
+            used: for cross-attention, with `cache = layer.compute_cache(encoded)`. An index that
+            leaves too little room is refused where its value is known; elsewhere what would lie
+            beyond the cache is not written.
 
     Returns:
         The output `[B, T, D]`; then the weights `[B, N, T, S]` if `return_attention_scores`; then
@@ -60,161 +75,189 @@ class RelativeMultiHeadAttention(RelationAwareAttention):
 
     def __init__(
         self,
-        num_heads,
-        key_dim,
-        max_relative_position=16,
-        relative_keys=True,
-        relative_values=True,
-        heads_share_relative_embedding=True,
-        implementation="auto",
-        **kwargs,
-    ):
-        self.max_relative_position = check_max_relative_position(max_relative_position)
+        num_heads: int,
+        key_dim: int,
+        max_relative_position: int = 16,
+        relative_keys: bool = True,
+        relative_values: bool = True,
+        heads_share_relative_embedding: bool = True,
+        implementation: str = "auto",
+        **kwargs: Any,
+    ) -> None:
+        k = check_max_relative_position(max_relative_position)
+        share = check_boolean("heads_share_relative_embedding", heads_share_relative_embedding)
         super().__init__(
             num_heads,
             key_dim,
-            num_relations=2 * self.max_relative_position + 1,
-            relation_keys=relative_keys,
-            relation_values=relative_values,
-            heads_share_relations=heads_share_relative_embedding,
+            num_relations=2 * k + 1,
+            relation_keys=check_boolean("relative_keys", relative_keys),
+            relation_values=check_boolean("relative_values", relative_values),
+            heads_share_relations=share,
             implementation=implementation,
             **kwargs,
         )
-
-    def build(self, query_shape, value_shape, key_shape=None):
-        super().build(query_shape, value_shape, key_shape)
+        self.max_relative_position = k
 
     @property
-    def relative_key_embeddings(self):
+    def relative_key_embeddings(self) -> keras.Variable | None:
         return self.relation_key_embeddings
 
     @property
-    def relative_value_embeddings(self):
+    def relative_value_embeddings(self) -> keras.Variable | None:
         return self.relation_value_embeddings
 
     def call(
         self,
-        query,
-        value,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        attention_mask=None,
-        return_attention_scores=False,
-        training=None,
-        use_causal_mask=False,
-        cache=None,
-        cache_update_index=None,
-    ):
-        query_offset = 0
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        query_mask: Tensor | None = None,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+        cache: Tensor | None = None,
+        cache_update_index: int | Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, ...]:
+        offset = self._check_call(query, value, key, cache, cache_update_index)
         if cache is None:
-            if cache_update_index is not None:
-                raise ValueError(
-                    "`cache_update_index` needs a `cache`. "
-                    f"Received: cache=None, cache_update_index={cache_update_index!r}"
-                )
-            projected_key, projected_value = self._project(value, key)
-            attention_mask = self._compute_attention_mask(
-                query,
-                value,
-                query_mask=query_mask,
-                value_mask=value_mask,
-                key_mask=key_mask,
-                attention_mask=attention_mask,
-                use_causal_mask=use_causal_mask,
+            projected = self._project(value, key)
+            mask = self._compute_attention_mask(
+                query, value, query_mask, value_mask, key_mask, attention_mask, use_causal_mask
             )
         else:
-            if cache_update_index is not None:
-                query_offset = cache_update_index
-                new = self.compute_cache(value, key)
-                cache = _write_cache(cache, new, cache_update_index)
-                seen = self._seen_mask(query, value, cache, query_offset, use_causal_mask)
-                attention_mask = (
-                    seen if attention_mask is None else ops.cast(attention_mask, "bool") & seen
-                )
-            projected_key, projected_value = cache[:, 0], cache[:, 1]
-        relations = None
-        if self.uses_relations:
-            relations = relative_position_ids(
-                ops.shape(query)[1],
-                ops.shape(projected_key)[1],
-                self.max_relative_position,
-                query_offset,
-            )
-        output, scores = self._attend(
-            query, projected_key, projected_value, relations, attention_mask, training
+            mask = self._visible_in_cache(query, value, cache, offset, use_causal_mask)
+            mask = both(attention_mask, mask)
+            if offset is not None:
+                cache = _write(cache, self.compute_cache(value, key), offset)
+            projected = cache[:, 0], cache[:, 1]
+        edges = {} if offset is None else {"query_offset": offset}
+        output, weights = self._attend(
+            query, *projected, mask, training, return_attention_scores, **edges
         )
-        outputs = [output]
-        if return_attention_scores:
-            outputs.append(scores)
-        if cache is not None:
-            outputs.append(cache)
-        return outputs[0] if len(outputs) == 1 else tuple(outputs)
+        return _given(output, weights if return_attention_scores else None, cache)
 
-    def compute_cache(self, value, key=None):
+    def compute_cache(self, value: Tensor, key: Tensor | None = None) -> Tensor:
         """Projected keys and values `[B, 2, S, N, H]` of the inputs `[B, S, D]`.
 
         Raises:
-            ValueError: `value_dim` differs from `key_dim`, so that they do not stack.
+            ValueError: `value_dim` differs from `key_dim`, so that they do not stack, or the layer
+                has not been built.
         """
+        self._check_stackable()
+        if not self.built:
+            raise ValueError(
+                "`compute_cache` needs the weights of a built layer: call it, or its `build`, "
+                f"first. Received: built={self.built}"
+            )
+        return ops.stack(self._project(value, key), axis=1)
+
+    def _compute_attention(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None = None,
+        training: bool | None = None,
+        return_attention_scores: bool = False,
+        use_causal_mask: bool = False,
+        query_offset: int | Tensor = 0,
+    ) -> tuple[Tensor, Tensor]:
+        relations = None
+        if self.uses_relations:
+            lengths = self._lengths(query, key)
+            relations = relative_position_ids(*lengths, self.max_relative_position, query_offset)
+        return super()._compute_attention(
+            query,
+            key,
+            value,
+            attention_mask,
+            training,
+            return_attention_scores,
+            use_causal_mask,
+            relations,
+        )
+
+    def _check_stackable(self) -> None:
         if self.key_dim != self.value_dim:
             raise ValueError(
                 "`cache` needs value_dim = key_dim, so that keys and values stack. "
                 f"Received: value_dim={self.value_dim}, key_dim={self.key_dim}"
             )
-        return ops.stack(self._project(value, key), axis=1)
 
-    def _seen_mask(self, query, value, cache, query_offset, use_causal_mask):
-        """Which of the cache's S positions each query may see: bool `[1, T, S]`."""
-        S = ops.shape(cache)[2]
-        num_written = query_offset + ops.shape(value)[1]
-        key_positions = ops.expand_dims(ops.arange(S, dtype="int32"), 0)
-        query_positions = query_offset + ops.arange(ops.shape(query)[1], dtype="int32")
-        query_positions = ops.expand_dims(query_positions, 1)
-        seen = ops.broadcast_to(key_positions < num_written, (ops.shape(query)[1], S))
-        if use_causal_mask:
-            seen = seen & (key_positions <= query_positions)
-        if self._sliding_window is not None:
-            seen = seen & (ops.abs(key_positions - query_positions) < self._sliding_window)
-        return ops.expand_dims(seen, 0)
+    def _check_call(
+        self, query: Tensor, value: Tensor, key: Tensor | None, cache: Any, index: Any
+    ) -> Any:
+        """Refuses shapes that do not fit. Returns `cache_update_index`, an int if it is known."""
+        if cache is None:
+            if index is not None:
+                raise ValueError(
+                    "`cache_update_index` needs a `cache`. "
+                    f"Received: cache=None, cache_update_index={index!r}"
+                )
+            self._check_free_axes(query.shape, value.shape, None if key is None else key.shape)
+            return None
+        self._check_stackable()
+        batch = query.shape[0] if index is None or query.shape[0] is not None else value.shape[0]
+        expected = (batch, 2, None, self.num_heads, self.key_dim)
+        if len(query.shape) != 3 or not _fits(cache.shape, expected):
+            raise ValueError(
+                "`cache` must have the shape [B, 2, S_max, N, H] = "
+                f"{expected} beside a query [B, T, D]. "
+                f"Received: cache of shape {tuple(cache.shape)}, query of shape "
+                f"{tuple(query.shape)}"
+            )
+        if index is None:
+            return None
+        if not _fits(value.shape, (batch, None, None)):
+            raise ValueError(
+                f"`value` must have the shape [B, T, D] with B = {batch}. "
+                f"Received: value of shape {tuple(value.shape)}"
+            )
+        return _check_update_index(index, value.shape[1], cache.shape[2])
 
-    def compute_output_shape(self, query_shape, value_shape, key_shape=None):
-        return super().compute_output_shape(query_shape, value_shape, key_shape)
+    def _visible_in_cache(
+        self, query: Tensor, value: Tensor, cache: Tensor, offset: Any, use_causal_mask: bool
+    ) -> Tensor | None:
+        """Which of the cache's S positions each query may see: bool `[1, T, S]`, None for all."""
+        T, S = ops.shape(query)[1], ops.shape(cache)[2]
+        window = self._sliding_window
+        seen = None
+        if use_causal_mask or window is not None or offset is not None:
+            seen = visible(
+                T, S, 0 if offset is None else offset, causal=use_causal_mask, window=window
+            )
+        if offset is not None:
+            num_written = offset + ops.shape(value)[1]
+            seen = seen & (ops.arange(S, dtype="int32") < num_written)
+        return seen
 
     def compute_output_spec(
         self,
-        query,
-        value,
-        key=None,
-        query_mask=None,
-        value_mask=None,
-        key_mask=None,
-        attention_mask=None,
-        return_attention_scores=False,
-        training=None,
-        use_causal_mask=False,
-        cache=None,
-        cache_update_index=None,
-    ):
-        key_length = value.shape[1] if cache is None else cache.shape[2]
-        specs = self._specs(query, value, key, key_length, return_attention_scores)
-        if cache is None:
-            return specs
-        specs = specs if return_attention_scores else (specs,)
-        return (*specs, keras.KerasTensor(cache.shape, dtype=cache.dtype))
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None = None,
+        query_mask: Tensor | None = None,
+        value_mask: Tensor | None = None,
+        key_mask: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        return_attention_scores: bool = False,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+        cache: Tensor | None = None,
+        cache_update_index: int | Tensor | None = None,
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
+        self._check_call(query, value, key, cache, cache_update_index)
+        lengths = self._key_lengths(value) if cache is None else (cache.shape[2],)
+        output, weights = self._specs(query, value, key, lengths)
+        cache = None if cache is None else keras.KerasTensor(cache.shape, dtype=cache.dtype)
+        return _given(output, weights if return_attention_scores else None, cache)
 
-    def get_config(self):
-        config = super().get_config()
-        for general in (
-            "num_relations",
-            "relation_keys",
-            "relation_values",
-            "heads_share_relations",
-        ):
-            del config[general]
+    def get_config(self) -> dict[str, Any]:
         return {
-            **config,
+            **super().get_config(),
             "max_relative_position": self.max_relative_position,
             "relative_keys": self.relation_keys,
             "relative_values": self.relation_values,
@@ -222,22 +265,50 @@ class RelativeMultiHeadAttention(RelationAwareAttention):
         }
 
 
-def _write_cache(cache, new, index):
+def _given(output: Any, *others: Any) -> Any:
+    """The output alone, or a tuple with those of the others that were asked for."""
+    others = tuple(x for x in others if x is not None)
+    return (output, *others) if others else output
+
+
+def _fits(shape: Shape, expected: Shape) -> bool:
+    """Whether the two are the same as far as both are known."""
+    return len(shape) == len(expected) and all(
+        None in (size, wanted) or size == wanted
+        for size, wanted in zip(shape, expected, strict=True)
+    )
+
+
+def _check_update_index(index: Any, T: int | None, S: int | None) -> Any:
+    """The position to write at: an int where its value is known, else a scalar int32 tensor."""
+    known = known_value(index)
+    dtype = keras.backend.standardize_dtype(index.dtype) if known is None else known.dtype.name
+    shape = index.shape if known is None else known.shape
+    if "int" not in dtype or len(shape):
+        raise ValueError(
+            "`cache_update_index` must be a whole number, or a scalar tensor of one. "
+            f"Received: cache_update_index={index!r}"
+        )
+    if known is None:
+        return ops.cast(index, "int32")
+    if known < 0 or (T is not None and S is not None and int(known) + T > S):
+        raise ValueError(
+            f"`cache_update_index` must leave room for the {T} positions that are written from it "
+            f"on into a cache of {S}, and be 0 or more. Received: cache_update_index={known}"
+        )
+    return int(known)
+
+
+def _write(cache: Tensor, new: Tensor, index: int | Tensor) -> Tensor:
     """`cache` `[B, 2, S, N, H]` with `new` `[B, 2, T, N, H]` at positions index .. index + T - 1.
 
     Written with `where`: `ops.slice_update` becomes an operation of XLA's in a TensorFlow graph,
     which a server without a compiler cannot run.
     """
-    S, T = cache.shape[2], new.shape[2]
-    if isinstance(index, int) and S is not None and T is not None and not 0 <= index <= S - T:
-        raise ValueError(
-            f"`cache_update_index` must be between 0 and {S - T} to write {T} positions into a "
-            f"cache of {S}. Received: cache_update_index={index}"
-        )
-    source = ops.arange(ops.shape(cache)[2], dtype="int32") - ops.cast(index, "int32")
+    source = ops.arange(ops.shape(cache)[2], dtype="int32") - index
     last = ops.shape(new)[2] - 1
     is_new = ops.reshape((source >= 0) & (source <= last), (1, 1, -1, 1, 1))
     new = ops.cast(new, cache.dtype)
-    if T != 1:
+    if new.shape[2] != 1:
         new = ops.take(new, ops.clip(source, 0, last), axis=2)
     return ops.where(is_new, new, cache)

@@ -1,5 +1,7 @@
 """Section 3.1: both attention layers against the loops of the oracle, values and all gradients."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -223,9 +225,15 @@ BAD_ARGUMENTS = [
     (RelativeMultiHeadAttention, {"num_heads": 0}, "num_heads.*0"),
     (RelativeMultiHeadAttention, {"flash_attention": True}, "flash_attention"),
     (RelativeMultiHeadAttention, {"attention_axes": (1, 2)}, r"attention_axes.*\(1, 2\)"),
-    (RelativeMultiHeadAttention, {"attention_axes": 2}, "attention_axes.*2"),
     (RelationAwareAttention, {"num_relations": 0}, "num_relations.*0"),
     (RelationAwareAttention, {"num_relations": 2.0}, "num_relations.*2.0"),
+    (RelationAwareAttention, {"num_relations": True}, "num_relations.*True"),
+    (RelationAwareAttention, {"relation_keys": "no"}, "relation_keys.*'no'"),
+    (RelativeMultiHeadAttention, {"relative_values": "False"}, "relative_values.*'False'"),
+    (RelativeMultiHeadAttention, {"heads_share_relative_embedding": None}, "heads_share.*None"),
+    (RelativeMultiHeadAttention, {"dropout": "0.1"}, "dropout.*'0.1'"),
+    (RelativeMultiHeadAttention, {"dropout": float("nan")}, "dropout.*nan"),
+    (RelativeMultiHeadAttention, {"dropout": 1.5}, "dropout.*1.5"),
 ]
 
 
@@ -238,11 +246,26 @@ def test_bad_arguments_are_refused(cls, bad, message):
         cls(**{**good, **bad})
 
 
-@pytest.mark.parametrize("shape", [(B, D), (B, 5, 2, D)])
-def test_inputs_of_other_ranks_are_refused(rng, shape):
+@pytest.mark.parametrize(
+    "shape,axes", [((B, D), None), ((B, 5, 2, D), None), ((B, 5, D), 2), ((B, 5, D), 0)], ids=str
+)
+def test_axes_that_hold_no_positions_are_refused(rng, shape, axes):
     x = rng.normal(size=shape).astype("float32")
-    with pytest.raises(ValueError, match="shape"):
-        RelativeMultiHeadAttention(N, H)(x, x)
+    with pytest.raises(ValueError, match="attention_axes"):
+        RelativeMultiHeadAttention(N, H, attention_axes=axes)(x, x)
+
+
+def test_whole_numbers_of_numpy_are_taken(rng):
+    x = rng.normal(size=(B, 5, D)).astype("float32")
+    two = np.int64(2)
+    for layer in (
+        RelationAwareAttention(two, two, two, value_dim=two, dropout=np.float32(0.5)),
+        RelativeMultiHeadAttention(two, two, two, sliding_window=two),
+    ):
+        relations = np.zeros((5, 5), "uint8")
+        extra = {"relations": relations} if isinstance(layer, RelationAwareAttention) else {}
+        assert layer(x, x, **extra).shape == (B, 5, D)
+        assert json.loads(json.dumps(layer.get_config()))
 
 
 BAD_RELATIONS = {
@@ -250,6 +273,12 @@ BAD_RELATIONS = {
     "float": np.zeros((5, 5), "float32"),
     "rank_one": np.zeros(5, "int32"),
     "above_the_table": np.full((5, 5), 7, "int32"),
+    "above_the_table_unsigned": np.full((5, 5), 7, "uint8"),
+    "other_queries": np.zeros((4, 5), "int32"),
+    "other_keys": np.zeros((5, 4), "int32"),
+    "other_sentences": np.zeros((B + 1, 5, 5), "int32"),
+    "one_sentence_of_two": np.zeros((1, 5, 5), "int32"),
+    "ragged": [[0, 1], [0]],
 }
 
 

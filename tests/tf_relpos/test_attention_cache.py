@@ -156,6 +156,81 @@ def test_cache_refuses_what_cannot_work(rng):
         layer(x, x, cache_update_index=0)
 
 
+@pytest.mark.parametrize("options", [{"sliding_window": 3}, {}], ids=["window", "causal"])
+def test_cache_as_it_is_minds_masks_of_positions(rng, options):
+    layer = build(rng, **options)
+    query, value = sequence(rng, 5), sequence(rng)
+    arguments = {} if options else {"use_causal_mask": True}
+    output, _ = layer(query, value, cache=layer.compute_cache(value), **arguments)
+    assert_close(output, layer(query, value, **arguments))
+
+
+@pytest.mark.parametrize("kind", [int, np.int64, np.uint8, keras.ops.convert_to_tensor])
+def test_index_of_any_whole_type(rng, kind):
+    layer = build(rng)
+    x, cache = sequence(rng, 2), empty_cache(rng)
+    outputs = layer(x, x, cache=cache, cache_update_index=kind(4))
+    for actual, expected in zip(
+        outputs, layer(x, x, cache=cache, cache_update_index=4), strict=True
+    ):
+        np.testing.assert_array_equal(to_numpy(actual), to_numpy(expected))
+    for outside in (12, 200):
+        with pytest.raises(ValueError, match=f"cache_update_index={outside}"):
+            layer(x, x, cache=cache, cache_update_index=kind(outside))
+
+
+BAD_INDICES = {
+    "negative": -1,
+    "negative_of_numpy": np.int64(-1),
+    "half": 1.5,
+    "truth": True,
+    "word": "1",
+    "list": [1],
+    "many": np.zeros(2, "int32"),
+}
+
+
+@pytest.mark.parametrize("index", BAD_INDICES.values(), ids=BAD_INDICES.keys())
+def test_bad_indices_are_refused(rng, index):
+    x = sequence(rng, 1)
+    with pytest.raises(ValueError, match="cache_update_index"):
+        build(rng)(x, x, cache=empty_cache(rng), cache_update_index=index)
+
+
+BAD_CACHES = {
+    "one_sentence": (1, 2, S, N, H),
+    "heads": (B, 2, S, N + 1, H),
+    "keys_alone": (B, S, N, H),
+}
+
+
+@pytest.mark.parametrize("shape", BAD_CACHES.values(), ids=BAD_CACHES.keys())
+@pytest.mark.parametrize("index", [None, 0])
+def test_caches_that_do_not_fit_are_refused(rng, index, shape):
+    x = sequence(rng, 1)
+    with pytest.raises(ValueError, match="`cache` must have the shape"):
+        build(rng)(x, x, cache=np.zeros(shape, "float32"), cache_update_index=index)
+
+
+def test_one_value_for_two_sentences_is_refused(rng):
+    x = sequence(rng, 1)
+    with pytest.raises(ValueError, match="`value`"):
+        build(rng)(x, x[:1], cache=empty_cache(rng), cache_update_index=0)
+    with pytest.raises(ValueError, match="must agree"):
+        build(rng)(x, x[:1])
+
+
+def test_cache_of_a_layer_without_weights_is_refused(rng):
+    with pytest.raises(ValueError, match="built"):
+        RelativeMultiHeadAttention(N, H).compute_cache(sequence(rng))
+
+
+def test_symbolic_index_without_a_cache_is_refused():
+    x, index = keras.Input((1, D)), keras.Input((), dtype="int32")
+    with pytest.raises(ValueError, match="needs a `cache`"):
+        RelativeMultiHeadAttention(N, H)(x, x, cache_update_index=index)
+
+
 def test_symbolic_shapes_of_a_cached_step(rng):
     layer = build(rng)
     x = keras.Input((1, D), batch_size=B)

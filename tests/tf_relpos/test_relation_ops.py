@@ -116,6 +116,27 @@ def test_no_label_adds_nothing(rng, form, layout, implementation):
         assert not np.any(to_numpy(result))
 
 
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint32", "int64"])
+@pytest.mark.parametrize("implementation", ["transpose_reshape", "bucketed"])
+@pytest.mark.parametrize("mode", MODES)
+def test_labels_of_any_integer_type_and_above_the_table(rng, mode, implementation, dtype):
+    """Labels of R and above add nothing, as far as the type reaches."""
+    lowest = 0 if dtype.startswith("u") else -1
+    for operation, (function, oracle, *_) in OPERATIONS.items():
+        arrays = operands(rng, operation, "per_head", "batch", lowest=lowest)
+        labels = arrays["relations"]
+        labels[0, 0, :2] = R, 127
+
+        def call(tensors, function=function):
+            return function(tensors["x"], tensors["relations"], tensors["table"], implementation)
+
+        known = {name: x.shape for name, x in arrays.items()}
+        arrays["relations"] = labels.astype(dtype)
+        actual = compile_function(call, mode, arrays, known)(arrays)
+        labels[labels >= R] = -1
+        assert_close(actual, oracle(arrays["x"], labels, arrays["table"]))
+
+
 @pytest.mark.parametrize("implementation", ["transpose_reshape", "bucketed"])
 def test_a_label_given_twice_counts_twice(rng, implementation):
     arrays = operands(rng, "scores", "per_head", "batch", lowest=0)

@@ -1,0 +1,170 @@
+"""Long sequences: blocks of queries, which give what all queries at once give, in less memory."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from tests.support.attention_checks import (
+    check_against_oracle,
+    oracle,
+    random_inputs,
+    random_mask,
+    randomize,
+)
+from tests.support.layer_checks import (
+    MODES,
+    assert_close,
+    compile_function,
+    compile_runner,
+    run_python,
+    to_numpy,
+)
+from tests.support.reference import position_labels
+from tf_relpos import RelationAwareAttention, RelativeMultiHeadAttention, relation_ops
+
+B, T, S, N, H, D = 2, 7, 5, 3, 11, 13
+FORMS = {"pair": (T, S), "batch": (B, T, S), "several": (B, T, S, 3)}
+
+
+@pytest.fixture(autouse=True)
+def few_at_once(monkeypatch):
+    """Blocks of two queries and a rest of one, where the layers would take all seven at once."""
+    monkeypatch.setattr(relation_ops, "WIDEST", 1)
+    monkeypatch.setattr(relation_ops, "BLOCK", 2 * S * 5)
+
+
+def known(arrays):
+    """Shapes of a graph that knows all lengths but B: only there are blocks made."""
+    return {name: (None, *x.shape[1:]) if x.ndim > 2 else x.shape for name, x in arrays.items()}
+
+
+def build(rng, cls, *arguments, **options):
+    layer = cls(N, H, *arguments, **options)
+    layer.build((None, None, D), (None, None, D))
+    randomize(layer, rng)
+    return layer
+
+
+@pytest.mark.parametrize("implementation", ["transpose_reshape", "bucketed"])
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "per_head"])
+@pytest.mark.parametrize("mode", MODES)
+def test_values_and_gradients_equal_the_oracle(rng, mode, shared, implementation):
+    arrays = random_inputs(rng, B, T, S, D)
+    arrays["attention_mask"] = random_mask(rng, B, T, S)
+    layer = build(
+        rng,
+        RelativeMultiHeadAttention,
+        2,
+        heads_share_relative_embedding=shared,
+        implementation=implementation,
+    )
+    expected = oracle(layer, arrays, position_labels(T, S, 2), arrays["attention_mask"])
+    check_against_oracle(
+        layer, arrays, expected, compile_runner(layer, mode, arrays, known(arrays))
+    )
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
+@pytest.mark.parametrize("mode", MODES)
+def test_any_labels(rng, mode, form):
+    arrays = random_inputs(rng, B, T, S, D)
+    arrays["relations"] = rng.integers(-1, 5, form, dtype="int32")
+    layer = build(rng, RelationAwareAttention, 5, relation_values=len(form) > 2, value_dim=4)
+    expected = oracle(layer, arrays, arrays["relations"])
+    check_against_oracle(
+        layer, arrays, expected, compile_runner(layer, mode, arrays, known(arrays))
+    )
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_scores_and_every_form_of_mask(rng, mode, monkeypatch):
+    x, y = (rng.normal(size=(B, n, D)).astype("float32") for n in (T, S))
+    layer = build(rng, RelativeMultiHeadAttention, 2, sliding_window=4)
+    masks = {
+        "none": {},
+        "causal": {"use_causal_mask": True},
+        "of_keys": {"value_mask": random_mask(rng, B, S)},
+        "of_pairs": {"attention_mask": random_mask(rng, T, S)},
+        "of_heads": {"attention_mask": random_mask(rng, B, N, T, S)},
+        "one_row": {"attention_mask": random_mask(rng, B, 1, S)},
+    }
+
+    def call(tensors):
+        return {
+            name: layer(tensors["x"], tensors["y"], return_attention_scores=True, **arguments)
+            for name, arguments in masks.items()
+        }
+
+    arrays = {"x": x, "y": y}
+    blocks = compile_function(call, mode, arrays, known(arrays))(arrays)
+    monkeypatch.undo()
+    whole = compile_function(call, "eager", arrays)(arrays)
+    for name in masks:
+        for actual, expected in zip(blocks[name], whole[name], strict=True):
+            assert_close(actual, expected)
+
+
+def test_dropout_is_the_same_in_both_passes(rng):
+    """With weights of the forward pass dropped elsewhere, the gradient would not be the slope."""
+    layer = build(rng, RelativeMultiHeadAttention, 2, dropout=0.5, seed=3)
+    arrays = random_inputs(rng, B, T, S, D)
+    outputs = [to_numpy(layer(arrays["query"], arrays["value"], training=True)) for _ in range(200)]
+    assert np.any(outputs[0] != outputs[1])
+    still = to_numpy(layer(arrays["query"], arrays["value"]))
+    assert_close(np.mean(outputs, axis=0), still, tolerance=0.25)
+    # The output is linear in the value's bias: its gradient says what was kept.
+    upstream = {"upstream": np.ones((B, T, D), "float32")}
+    seeds = [v for v in layer.variables if "seed" in v.path]
+    run = compile_runner(layer, "eager", {**arrays, **upstream}, training=True)
+    state = [to_numpy(v.value).copy() for v in seeds]
+    output, gradients = run({**arrays, **upstream})
+    bias = layer.value_dense.bias
+    index = next(i for i, v in enumerate(layer.trainable_variables) if v is bias)
+    bias.assign_add(np.ones(bias.shape))
+    for variable, value in zip(seeds, state, strict=True):
+        variable.assign(value)
+    moved, _ = run({**arrays, **upstream})
+    assert_close(np.sum(moved - output), np.sum(gradients[f"variable_{index}"]), tolerance=1e-3)
+
+
+def test_blocks_are_taken_where_labels_are_wide_alone(monkeypatch):
+    monkeypatch.undo()
+    table = keras.KerasTensor((33, 64))
+
+    def size(*shape):
+        return relation_ops.queries_at_once(keras.KerasTensor(shape, "int32"), table, "auto")
+
+    assert size(512, 512) is None
+    assert size(1, 10**6) is None
+    assert size(4096, 4096) * 4096 * 33 <= relation_ops.BLOCK
+    assert size(8, 512, 512) * 8 * 512 * 33 <= relation_ops.BLOCK
+    assert size(None, 4096, 4096) * 4096 * 33 <= relation_ops.BLOCK
+    assert size(None, 4096) is None
+
+
+MEMORY = """
+import keras, numpy as np
+from tf_relpos import RelativeMultiHeadAttention
+layer = {layer}
+x = keras.ops.convert_to_tensor(np.ones((1, 2048, 256), "float32"))
+layer(x[:, :9], x[:, :9])
+def peak():
+    return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
+before = peak()
+layer(x, x)
+print("KB", peak() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+def test_memory_is_that_of_keras_s_layer(rng):
+    """2048 positions, 4 heads: 67 MB of scores, 554 MB of labels if all were one-hot at once."""
+    layers = ("keras.layers.MultiHeadAttention(4, 64)", "RelativeMultiHeadAttention(4, 64)")
+    environment = {"KERAS_BACKEND": keras.backend.backend()}
+    theirs, ours = (
+        int(run_python(MEMORY.format(layer=layer), **environment).split("KB")[-1])
+        for layer in layers
+    )
+    assert ours < 1.5 * theirs, f"{ours} KB, Keras's layer {theirs} KB"
