@@ -16,7 +16,6 @@ from tf_relpos.relations import (
     Shape,
     Tensor,
     both,
-    check_max_relative_position,
     known_value,
     relative_position_ids,
     visible,
