@@ -281,7 +281,7 @@ def test_bad_arguments_are_refused(exportable, tmp_path, bad, message):
 
 
 def test_a_beam_of_nothing_is_refused(model, tokenizer_path, tmp_path):
-    with pytest.raises(InputError, match="beam_size must be at least 1, got 0"):
+    with pytest.raises(InputError, match="beam_size must be from 1 to 100, got 0"):
         export_tflite(make_exportable(model, tokenizer_path, beam_size=0), tmp_path / "x.tflite")
 
 
