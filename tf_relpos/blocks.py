@@ -103,7 +103,7 @@ class _Block(keras.layers.Layer):
 
     def _after(self, x, y, norm, training):
         """The residual connection around a sub-layer whose output is `y`."""
-        x = x + self.dropout(y, training=training)
+        x = ops.add(x, self.dropout(y, training=training))
         return norm(x) if self.arguments["norm"] == "post" else x
 
     def _feed_forward(self, x, training):

@@ -268,7 +268,8 @@ def _source(model, source_ids, max_length):
     """The source, int32 `[B, S]`; how many tokens each sentence may take, int32 `[B]`; and the
     most, L."""
     try:
-        source_ids = ops.convert_to_tensor(source_ids)
+        if not ops.is_tensor(source_ids):
+            source_ids = np.asarray(source_ids)
         dtype = keras.backend.standardize_dtype(source_ids.dtype)
     except (TypeError, ValueError) as error:
         raise ValueError(
