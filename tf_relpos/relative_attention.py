@@ -50,10 +50,10 @@ class RelativeMultiHeadAttention(EdgeAttention):
             in the cache. They are written to it at n, and queries sit at n .. n + T - 1; nothing
             beyond n + T is seen, and nothing later than itself by any query if `use_causal_mask`.
             `attention_mask` is then `[B, T, S_max]`; masks of `value` and `key` are not looked at.
-            Without it the cache is attended as it is, queries sit at 0 .. T - 1, and `value` is not
-            used: for cross-attention, with `cache = layer.compute_cache(encoded)`. An index that
-            leaves too little room is refused where its value is known; elsewhere what would lie
-            beyond the cache is not written.
+            Without it, as in cross-attention with `cache = layer.compute_cache(encoded)`, the cache
+            is attended as it is, queries sit at 0 .. T - 1, and `value` is not looked at. An index
+            that leaves too little room is refused where its value is known; elsewhere what would
+            lie beyond the cache is not written.
 
     Returns:
         The output `[B, T, D]`; then the weights `[B, N, T, S]` if `return_attention_scores`; then
