@@ -222,7 +222,7 @@ def _check_distance(name, value):
 
 
 # The arguments of an encoder or decoder block, which are fields of the configuration, too.
-_BLOCK_CHECKS = {
+_BLOCK_CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "model_dim": check_whole,
     "inner_dim": check_whole,
     "num_heads": check_whole,
@@ -253,9 +253,9 @@ def check_block_arguments(values: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
-_BIG = {"model_dim": 1024, "inner_dim": 4096, "num_heads": 16, "dropout": 0.3}
+_BIG: dict[str, Any] = {"model_dim": 1024, "inner_dim": 4096, "num_heads": 16, "dropout": 0.3}
 
-PRESETS = {
+PRESETS: dict[str, dict[str, Any]] = {
     # Small enough for a laptop's CPU. With the paper's norm="post" it learns half as fast.
     "tiny": {
         "norm": "pre",
