@@ -10,9 +10,10 @@ import math
 from typing import Any
 
 import keras
-from keras import KerasTensor, ops
+from keras import ops
 
 from tf_relpos.config import check_block_arguments, check_shape
+from tf_relpos.relations import Shape, Tensor
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
 
 LAYER_NORM_EPSILON = 1e-6
@@ -136,7 +137,9 @@ class EncoderBlock(_Block):
         ValueError: an argument out of its range, or shapes that do not fit together.
     """
 
-    def call(self, x, source_mask=None, training: bool | None = None):
+    def call(
+        self, x: Tensor, source_mask: Tensor | None = None, training: bool | None = None
+    ) -> Tensor:
         y = self._before(x, self.self_attention_norm)
         mask = _attention_mask(source_mask, x.shape)
         y = self.self_attention(y, y, attention_mask=mask, training=training)
@@ -182,13 +185,19 @@ class DecoderBlock(_Block):
         self.cross_attention = self._make_attention("cross_attention", **_NO_POSITIONS)
         self.cross_attention_norm = self._make_norm("cross_attention_norm")
 
-    def build(self, input_shape, *_) -> None:
+    def build(self, input_shape: Shape, *_: Any) -> None:
         super().build(input_shape)
         shape = (None, None, self.arguments["model_dim"])
         self.cross_attention.build(shape, shape)
         self.cross_attention_norm.build(shape)
 
-    def call(self, x, encoded, source_mask=None, training: bool | None = None):
+    def call(
+        self,
+        x: Tensor,
+        encoded: Tensor,
+        source_mask: Tensor | None = None,
+        training: bool | None = None,
+    ) -> Tensor:
         check_shape("encoded", encoded.shape, (x.shape[0], None, self.arguments["model_dim"]))
         y = self._before(x, self.self_attention_norm)
         y = self.self_attention(y, y, use_causal_mask=True, training=training)
@@ -201,8 +210,14 @@ class DecoderBlock(_Block):
         return self._feed_forward(x, training)
 
     def step(
-        self, x, cache, index, encoded_cache, source_mask, cache_grows: bool = False
-    ) -> tuple[KerasTensor, KerasTensor]:
+        self,
+        x: Tensor,
+        cache: Tensor,
+        index: int | Tensor,
+        encoded_cache: Tensor,
+        source_mask: Tensor,
+        cache_grows: bool = False,
+    ) -> tuple[Tensor, Tensor]:
         """The block at one position, for K hypotheses of each sentence.
 
         Args:

@@ -6,9 +6,10 @@ import math
 from typing import Any
 
 import keras
-from keras import KerasTensor, ops
+from keras import ops
 
 from tf_relpos.config import check_number
+from tf_relpos.relations import Tensor
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -45,7 +46,7 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
         super().__init__(**kwargs)
         self.supports_masking = True
 
-    def call(self, inputs: Any, start_index: Any = 0) -> KerasTensor:
+    def call(self, inputs: Any, start_index: Any = 0) -> Tensor:
         dtype = keras.backend.standardize_dtype(inputs.dtype)
         if "float" not in dtype or len(inputs.shape) < 2:
             raise ValueError(

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import keras
 import numpy as np
-from keras import KerasTensor, ops, tree
+from keras import ops, tree
 
 from tf_relpos.config import (
     ALPHA,
@@ -31,6 +31,7 @@ from tf_relpos.config import (
     check_shape,
     check_whole,
 )
+from tf_relpos.relations import Tensor
 
 _ALPHA_RULE = f"a number from {-MAX_ALPHA:g} to {MAX_ALPHA:g}"
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, as in tensor2tensor
@@ -42,7 +43,7 @@ def beam_search(
     beam_size: Any = BEAM_SIZE,
     alpha: Any = ALPHA,
     max_length: Any = None,
-) -> tuple[KerasTensor, KerasTensor]:
+) -> tuple[Tensor, Tensor]:
     """The K best translations of each sentence that a beam of K finds.
 
     At each step the K most probable extensions survive. Those that end are set aside, the others
@@ -125,9 +126,7 @@ def beam_search(
     return beam.finished_ids, beam.finished_scores
 
 
-def greedy_search(
-    model: Any, source_ids: Any, max_length: Any = None
-) -> tuple[KerasTensor, KerasTensor]:
+def greedy_search(model: Any, source_ids: Any, max_length: Any = None) -> tuple[Tensor, Tensor]:
     """The most probable token at each step, up to the end.
 
     Args:
@@ -155,7 +154,7 @@ def sample(
     top_k: int | None = None,
     max_length: Any = None,
     seed: int | keras.random.SeedGenerator | None = None,
-) -> tuple[KerasTensor, KerasTensor]:
+) -> tuple[Tensor, Tensor]:
     """A translation drawn from the model, token by token.
 
     Args:
@@ -222,7 +221,7 @@ class _Beam(NamedTuple):
     cache: Any  # tree of [B, K, ...]
 
 
-def length_penalty(length: Any, alpha: Any) -> KerasTensor:
+def length_penalty(length: Any, alpha: Any) -> Tensor:
     """`((5 + length) / 6)^alpha`, length in tokens with the end (Wu et al. 2016, Eq. 14)."""
     return ops.power((5.0 + ops.cast(length, "float32")) / 6.0, alpha)
 

@@ -7,14 +7,15 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import KerasTensor, ops
+from keras import ops
 
 from tf_relpos.config import check_number, check_rate, check_shape, check_whole
+from tf_relpos.relations import Tensor
 
 
 def smoothed_cross_entropy(
     target_ids: Any, logits: Any, smoothing: float = 0.1, pad_id: int = 0
-) -> KerasTensor:
+) -> Tensor:
     """Cross-entropy against smoothed targets, token by token.
 
     The target distribution puts `1 - smoothing` on the target and `smoothing / (V - 1)` on each
@@ -114,7 +115,7 @@ class WarmupInverseSqrt(keras.optimizers.schedules.LearningRateSchedule):
         self.warmup_steps = _at_least_one("warmup_steps", warmup_steps)
         self.scale = check_number("scale", scale, "a number above 0", lambda x: 0 < x < math.inf)
 
-    def __call__(self, step: Any) -> KerasTensor:
+    def __call__(self, step: Any) -> Tensor:
         s = ops.cast(step, "float32") + 1.0
         slope = ops.minimum(ops.rsqrt(s), s * self.warmup_steps**-1.5)
         return self.scale * self.model_dim**-0.5 * slope

@@ -11,11 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
-from keras import KerasTensor, ops
+from keras import ops
 
 from tf_relpos.blocks import LAYER_NORM_EPSILON, DecoderBlock, EncoderBlock, quantized_policies
 from tf_relpos.config import TransformerConfig, check_shape
 from tf_relpos.positions import SinusoidalPositionEncoding
+from tf_relpos.relations import Tensor
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -96,7 +97,7 @@ class Transformer(keras.Model):
         wraps or builds by itself: ids."""
         return "int32"
 
-    def call(self, inputs: Mapping[str, Any], training: bool | None = None) -> KerasTensor:
+    def call(self, inputs: Mapping[str, Any], training: bool | None = None) -> Tensor:
         source_ids, target_ids = _both_ids(inputs)
         source_mask = ops.not_equal(source_ids, self.config.pad_id)
         encoded = self._encode(source_ids, source_mask, training)
@@ -176,7 +177,7 @@ class Transformer(keras.Model):
 
     def step(
         self, token_ids: Any, cache: Mapping[str, list], index: Any, memory: Mapping[str, Any]
-    ) -> tuple[KerasTensor, dict[str, list]]:
+    ) -> tuple[Tensor, dict[str, list]]:
         """Logits of the next token of each hypothesis.
 
         Args:

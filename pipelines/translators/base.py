@@ -6,9 +6,10 @@ from itertools import islice
 from typing import NamedTuple
 
 from pipelines.errors import InputError
+from tf_relpos.config import MAX_ALPHA
 
 MAX_BEAM_SIZE = 100  # one request must not take all the memory of a server
-MAX_ALPHA = 10.0  # beyond it, the penalty of long sentences leaves the range of float32
+
 MAX_SOURCE_LENGTH = 256  # subwords of a source that are read, its end mark included
 BATCH_SIZE = 32
 SENTENCES_AT_A_TIME = 1024  # sorted by length before they are put into batches
