@@ -66,11 +66,14 @@ OTHERS = [
     (schema_py_generated, "ModelT", "shared buffers of exporters.tflite"),
     (flatbuffer_utils, "read_model_from_bytearray", "exporters.tflite"),
     (flatbuffer_utils, "convert_object_to_bytearray", "exporters.tflite"),
+    (keras.layers.Layer, "_flatten_layers", "the layers of a quantized block: tf_relpos.blocks"),
+    (argparse, "_HelpAction", "its flag is spelt in both ways: command_line"),
     (argparse.HelpFormatter, "_format_action_invocation", "one spelling of a flag: command_line"),
     (argparse.HelpFormatter, "_format_args", "command_line"),
     (argparse.HelpFormatter, "_get_help_string", "no default of None: command_line"),
 ]
 MODULES = {
+    "tensorflow.core.framework",
     "tensorflow.lite.python",
     "tensorflow.lite.tools",
     "tensorflow_text.python.ops.sentencepiece_tokenizer",
