@@ -10,11 +10,12 @@ import subprocess
 import numpy as np
 import pytest
 
-from pipelines import evaluate, prepare, train_wmt, translate
+from pipelines import evaluate, export, prepare, train_wmt, translate
 from pipelines.run.directory import RunDirectory
 from pipelines.run.models import build_model
 from tests.support.layer_checks import assert_close
 from tests.support.runs import ENVIRONMENT, ROOT, call, command, history, run_command, train_flags
+from tf_relpos.config import ALPHA, BEAM_SIZE
 
 pytestmark = pytest.mark.tensorflow_only
 
@@ -228,6 +229,15 @@ def test_prepared_text_is_trained_on(corpus, tmp_path, monkeypatch, capfd):
     config = RunDirectory(tmp_path / "run").config()
     assert config.model.vocabulary_size == 288
     assert not (tmp_path / "run" / "prepared").exists()
+
+
+@pytest.mark.parametrize("module", [translate, export])
+def test_help_states_the_defaults_of_the_search(module, monkeypatch, capfd):
+    """Which stand in the code once, but in the text of the flags as well."""
+    assert call(module.main, ["--help"], monkeypatch) == 0
+    text = " ".join(capfd.readouterr().out.split())
+    assert f"1 is greedy search; {BEAM_SIZE} unless given" in text
+    assert f"length penalty; {ALPHA} unless given" in text
 
 
 @pytest.mark.parametrize("module", [train_wmt, prepare, evaluate, translate])
