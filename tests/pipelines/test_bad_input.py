@@ -49,6 +49,8 @@ def one_error(status, errors):
     return line.removeprefix("error: ")
 
 
+NO_TEXT = dict.fromkeys(("train_source", "train_target", "vocabulary_size"))
+
 # What is wrong with the flags of a training run that would do otherwise, and the message.
 TRAINING = {
     "file missing": ({"train_source": "absent.en"}, "train_source .*absent.en: No such file"),
@@ -103,11 +105,11 @@ TRAINING = {
     "num_shapes": ({"num_shapes": 0}, "num_shapes must be at least 1, got 0"),
     "too few pairs for a batch": ({"tokens_per_replica": 99_999}, "too small for the batch"),
     "prepared text missing": (
-        {"prepared": "absent", "train_source": None, "train_target": None},
+        {"prepared": "absent", **NO_TEXT},
         "no tokenized corpus can be read from .*absent",
     ),
     "prepared text damaged": (
-        {"prepared": "prepared", "train_source": None, "train_target": None},
+        {"prepared": "prepared", **NO_TEXT},
         "no tokenized corpus can be read from .*prepared",
     ),
     "run directory is a file": ({"run_dir": "empty"}, "run_dir .*empty"),
