@@ -1,147 +1,24 @@
-"""What happens between training steps: progress, checkpoints, validation, interruption."""
+"""What happens between updates: validation, checkpoints, interruption, the end after a NaN."""
 
 import contextlib
 import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import keras
 import tensorflow as tf
 
 from pipelines.config import REMEDIES
-from pipelines.errors import InputError, reason_of
+from pipelines.errors import InputError
 from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import TrainingRun
+from pipelines.training.progress import AfterCounting, write_events
 from pipelines.training.workers import Workers
 
 _LOG = logging.getLogger(__name__)
-
-
-class Counting(keras.callbacks.Callback):
-    """Counts the updates, and adds up their logs over the log interval that they are in.
-
-    The sums are in the state, so that a resumed run goes on with them.
-
-    Args:
-        state: where the run stands.
-        log_every: updates in an interval.
-    """
-
-    def __init__(self, state: RunState, *, log_every: int):
-        super().__init__()
-        self.state = state
-        self.log_every = log_every
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self._started = time.monotonic()
-
-    def on_train_batch_end(self, batch, logs=None):
-        sums = self.state.interval
-        if self.state.step % self.log_every == 0:
-            sums.clear()
-        logs = {name: float(value) for name, value in logs.items()}
-        added = {"skipped": 1} if logs["non_finite"] else {"updates": 1, **logs}
-        for name, value in {**added, "seconds": time.monotonic() - self._started}.items():
-            sums[name] = sums.get(name, 0) + value
-        self.state.step += 1
-
-
-class AfterCounting(keras.callbacks.Callback):
-    """Does something with the state after each update, which `Counting` has counted before.
-
-    Args:
-        state: where the run stands.
-
-    Raises:
-        RuntimeError: while training: `Counting` is missing, or stands behind it in the list.
-    """
-
-    def __init__(self, state: RunState):
-        super().__init__()
-        self.state = state
-        self._last_step = state.step
-
-    def on_train_batch_end(self, batch, logs=None):
-        if self.state.step == self._last_step:
-            raise RuntimeError(f"Counting must come before {type(self).__name__}")
-        self._last_step = self.state.step
-        self.after_update()
-
-    def after_update(self) -> None:
-        raise NotImplementedError
-
-
-class Progress(AfterCounting):
-    """Reports loss, accuracy, speed and time left at the end of each log interval.
-
-    Args:
-        run: its `history.jsonl` and TensorBoard events are appended to.
-        state: where the run stands.
-        last_step: when it is over.
-        log_every: updates between reports.
-        learning_rate: the schedule.
-    """
-
-    def __init__(
-        self,
-        run: TrainingRun,
-        state: RunState,
-        *,
-        last_step: int,
-        log_every: int,
-        learning_rate: Callable[[int], float],
-    ):
-        super().__init__(state)
-        self.run = run
-        self.last_step = last_step
-        self.log_every = log_every
-        self.learning_rate = learning_rate
-        self.events = tf.summary.create_file_writer(str(run.events_path))
-        self._updates, self._seconds = 0, 0.0
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self._started = time.monotonic()
-
-    def after_update(self) -> None:
-        self._updates += 1
-        self._seconds += time.monotonic() - self._started
-        if self.state.step % self.log_every == 0 or self.state.step == self.last_step:
-            self._report()
-
-    def _report(self) -> None:
-        step, sums = self.state.step, self.state.interval
-        record: dict[str, float] = {"step": step}
-        line = f"step {step:,}/{self.last_step:,}"
-        if "updates" in sums:
-            record |= self._averages()
-            line += (
-                f"  loss {record['loss']:.3f}  accuracy {record['accuracy']:.3f}"
-                f"  {record['tokens_per_second']:,.0f} tokens/s"
-            )
-        if "skipped" in sums:
-            record["skipped"] = sums["skipped"]
-            line += f"  {sums['skipped']:,} skipped: not finite"
-        left = self._seconds / self._updates * (self.last_step - step)
-        _LOG.info("%s  %s left", line, duration(left))
-        self.run.add_history(record)
-        write_events(self.events, step, record)
-
-    def _averages(self) -> dict[str, float]:
-        """Over the updates that were not skipped."""
-        sums = self.state.interval
-        tokens = sums["tokens"]
-        return {
-            "loss": sums["loss"] / tokens,
-            "nll": sums["nll"] / tokens,
-            "accuracy": sums["correct"] / tokens,
-            "learning_rate": float(self.learning_rate(self.state.step - 1)),
-            "target_tokens_per_step": tokens / sums["updates"],
-            "tokens_per_second": (tokens + sums["source_tokens"]) / sums["seconds"],
-            "padding_share": 1 - (tokens + sums["source_tokens"]) / sums["positions"],
-        }
 
 
 class Validation:
@@ -290,27 +167,3 @@ class NonFiniteLoss(keras.callbacks.Callback):
                 "loss or gradient is not finite any more; the last checkpoint is as it was: go on "
                 f"from it with another of {', '.join(REMEDIES)}"
             )
-
-
-def write_events(writer: tf.summary.SummaryWriter, step: int, record: Mapping[str, float]) -> None:
-    """Writes scalars for TensorBoard.
-
-    Raises:
-        InputError: they cannot be written.
-    """
-    try:
-        with writer.as_default():
-            for name, value in record.items():
-                if name != "step":
-                    tf.summary.scalar(name, value, step)
-        writer.flush()
-    except tf.errors.OpError as error:
-        raise InputError(f"cannot write events for TensorBoard: {reason_of(error)}") from error
-
-
-def duration(seconds: float) -> str:
-    """Time for people: 4 s, 12 min, 3 h 05 min."""
-    minutes = round(seconds / 60)
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

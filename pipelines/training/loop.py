@@ -22,6 +22,7 @@ from pipelines.run.models import build_model
 from pipelines.run.provenance import Provenance
 from pipelines.run.scoring import bleu
 from pipelines.training import callbacks, devices
+from pipelines.training.progress import Counting, Progress
 from pipelines.training.trainer import TranslationTrainer
 from pipelines.training.workers import Workers
 from pipelines.translators.keras_model import Translator
@@ -169,8 +170,8 @@ def _callbacks_of_the_chief(
             _Validator(trainer.transformer, prepared), save, run, state, every=training.valid_every
         )
     return [
-        callbacks.Counting(state, log_every=training.log_every),
-        callbacks.Progress(
+        Counting(state, log_every=training.log_every),
+        Progress(
             run,
             state,
             last_step=training.steps,

@@ -23,7 +23,7 @@ from pipelines.exporters.versions import new_version
 from pipelines.files.checksums import sha256
 from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import RunDirectory
-from pipelines.training.callbacks import write_events
+from pipelines.training.progress import write_events
 from tests.support.full_disk import largest_files
 from tests.support.runs import (
     ENVIRONMENT,

@@ -1,6 +1,5 @@
 """What happens between updates, each callback fed by hand."""
 
-import dataclasses
 import json
 import logging
 import os
@@ -13,8 +12,10 @@ import tensorflow as tf
 from pipelines.errors import InputError
 from pipelines.run.checkpoints import RunState
 from pipelines.training import callbacks
+from pipelines.training.progress import Counting
 from pipelines.training.workers import Workers
 from tests.support.runs import open_run
+from tests.support.updates import feed, logs
 
 pytestmark = pytest.mark.tensorflow_only
 
@@ -29,102 +30,6 @@ def _log(caplog):
     caplog.set_level(logging.INFO, "pipelines")
 
 
-def feed(steps, *several):
-    """As `fit` does: a dict of logs for each update, to the callbacks in their order."""
-    for callback in several:
-        callback.on_train_begin()
-    for number, logs in enumerate(steps):
-        for callback in several:
-            callback.on_train_batch_begin(number)
-        for callback in several:
-            callback.on_train_batch_end(number, logs=logs)
-    for callback in several:
-        callback.on_train_end()
-
-
-def progress(run, state, *, log_every, last_step=9, learning_rate=lambda step: 1.0):
-    """`Counting` and `Progress`."""
-    return (
-        callbacks.Counting(state, log_every=log_every),
-        callbacks.Progress(
-            run, state, last_step=last_step, log_every=log_every, learning_rate=learning_rate
-        ),
-    )
-
-
-def logs(loss=6.0, tokens=3.0):
-    return {
-        "loss": loss,
-        "nll": loss / 2,
-        "correct": 1.0,
-        "tokens": tokens,
-        "source_tokens": 5.0,
-        "positions": 20.0,
-        "non_finite": 0.0,
-    }
-
-
-def test_progress_weighs_by_tokens(run, caplog):
-    steps = [(6.0, 3.0), (1.0, 1.0), (4.0, 2.0), (2.0, 2.0), (9.0, 3.0)]
-    feed(
-        [logs(*step) for step in steps],
-        *progress(
-            run, RunState(10), last_step=15, log_every=2, learning_rate=lambda step: step / 10
-        ),
-    )
-    lines = (run.path / "history.jsonl").read_text().splitlines()
-    records = [json.loads(line) for line in lines]
-    assert [record["step"] for record in records] == [12, 14, 15]
-    assert [record["loss"] for record in records] == [7 / 4, 6 / 4, 9 / 3]
-    assert [record["nll"] for record in records] == [7 / 8, 6 / 8, 9 / 6]
-    assert [record["accuracy"] for record in records] == [2 / 4, 2 / 4, 1 / 3]
-    # The rate of the update that was made: that of the schedule's step 11 led to step 12.
-    assert [record["learning_rate"] for record in records] == [1.1, 1.3, 1.4]
-    assert records[0]["padding_share"] == pytest.approx(1 - (3 + 1 + 5 + 5) / 40)
-    assert records[0]["target_tokens_per_step"] == 2.0
-    assert all(record["tokens_per_second"] > 0 for record in records)
-    assert caplog.messages[0].startswith("step 12/15  loss 1.750  accuracy 0.500  ")
-    assert caplog.messages[-1].endswith("  0 s left")
-    assert [p.name for p in run.events_path.iterdir()][0].startswith("events.out.tfevents")
-
-
-def test_a_resumed_interval_is_that_of_an_uninterrupted_run(run):
-    """The sums in the state are those of JSON, as a checkpoint keeps them."""
-    steps = [logs(loss, tokens) for loss, tokens in ((0.1, 3.0), (0.2, 1.0), (0.3, 7.0))]
-    feed(steps, *progress(run, RunState(), log_every=3))
-    state = RunState()
-    feed(steps[:2], *progress(run, state, log_every=3))
-    state = RunState(**json.loads(json.dumps(dataclasses.asdict(state))))
-    feed(steps[2:], *progress(run, state, log_every=3))
-    records = [json.loads(line) for line in (run.path / "history.jsonl").read_text().splitlines()]
-    for record in records:
-        del record["tokens_per_second"]
-    assert len(records) == 2 and records[0] == records[1]
-
-
-def test_a_new_interval_starts_from_nothing_whenever_it_was_reported(run):
-    """What is saved with a checkpoint does not depend on whether it was reported before."""
-    state = RunState()
-    counting, reporting = progress(run, state, log_every=2)
-    saved = []
-
-    class Saving(callbacks.AfterCounting):
-        def after_update(self):
-            saved.append(state.interval["updates"])
-
-    feed([logs()] * 4, counting, Saving(state), reporting)
-    feed([logs()] * 2, counting, reporting, Saving(state))
-    assert saved == [1, 2, 1, 2, 1, 2]
-
-
-def test_nothing_looks_at_a_step_that_has_not_been_counted(run):
-    state = RunState()
-    counting, reporting = progress(run, state, log_every=2)
-    for several in ((reporting, counting), (reporting,)):
-        with pytest.raises(RuntimeError, match="Counting must come before Progress"):
-            feed([logs()], *several)
-
-
 def checkpoints_of(steps, **values):
     """At which of so many steps from 4 on it saves, and whether for an interruption."""
     state, saved = RunState(4), []
@@ -135,7 +40,7 @@ def checkpoints_of(steps, **values):
     callback = callbacks.ValidationAndCheckpoints(
         save, state, **{"last_step": 10, "every": 0, "minutes": 0, **values}
     )
-    feed([logs()] * steps, callbacks.Counting(state, log_every=3), callback)
+    feed([logs()] * steps, Counting(state, log_every=3), callback)
     return saved
 
 
@@ -169,7 +74,7 @@ def test_the_best_validation_is_saved_after_it_is_recorded(run, caplog):
     checkpoints = callbacks.ValidationAndCheckpoints(
         lambda interrupted: None, state, validation=validation, last_step=11, every=0, minutes=0
     )
-    feed([logs()] * 11, callbacks.Counting(state, log_every=3), checkpoints)
+    feed([logs()] * 11, Counting(state, log_every=3), checkpoints)
     assert saved == [
         {"step": 2, "bleu": 10.0},
         {"step": 4, "bleu": 30.0},
@@ -216,21 +121,3 @@ def test_skipped_updates_end_training_when_they_are_too_many_in_a_row():
     with pytest.raises(InputError, match="is not finite any more"):
         for _ in range(callback.MOST_SKIPPED + 1):
             callback.on_train_batch_end(0, {"non_finite": 1.0})
-
-
-def test_skipped_updates_are_counted_and_left_out_of_the_averages(run, caplog):
-    skipped = {**logs(loss=float("nan")), "non_finite": 1.0}
-    steps = [logs(loss=6.0), skipped, skipped, skipped]
-    feed(steps, *progress(run, RunState(), last_step=4, log_every=2))
-    first, second = map(json.loads, run.history_path.read_text().splitlines())
-    assert (first["step"], first["loss"], first["skipped"]) == (2, 2.0, 1)
-    assert second == {"step": 4, "skipped": 2}
-    assert "step 4/4  2 skipped: not finite" in caplog.messages[-1]
-
-
-@pytest.mark.parametrize(
-    "seconds, text",
-    [(0, "0 s"), (99, "99 s"), (100, "2 min"), (3540, "59 min"), (11_100, "3 h 05 min")],
-)
-def test_durations_are_for_people(seconds, text):
-    assert callbacks.duration(seconds) == text
