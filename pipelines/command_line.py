@@ -174,7 +174,8 @@ class _StandardStreams(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         is_aside = record.levelno >= logging.WARNING or record.name.startswith("pipelines.data.")
         stream = sys.stderr if is_aside else sys.stdout
-        print(self.format(record), file=stream, flush=True)
+        with contextlib.suppress(OSError):  # work goes on when nobody reads about it
+            print(self.format(record), file=stream, flush=True)
 
 
 def show_log() -> None:

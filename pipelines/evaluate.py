@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pipelines.command_line import parse_flags, run
+from pipelines.command_line import lasting_output, parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
 from pipelines.importing import load_tensorflow
@@ -54,11 +54,11 @@ def main(arguments: Sequence[str]) -> None:
     translator, step = load_translator(run_directory, flags.checkpoint, **search)
     score = bleu(translator.translate(sources), references)
     where = {"split": flags.source, "checkpoint": flags.checkpoint, "step": step}
-    # What took minutes is shown before a directory that cannot be written gets in the way.
-    print(
-        f"BLEU {score.score:.2f}  ({score.signature}|checkpoint:{flags.checkpoint}|step:{step})",
-        flush=True,
-    )
+    # What took minutes is shown even if the directory cannot be written, and kept even if the
+    # reader of the output has gone.
+    with lasting_output():
+        signature = f"{score.signature}|checkpoint:{flags.checkpoint}|step:{step}"
+        print(f"BLEU {score.score:.2f}  ({signature})", flush=True)
     run_directory.add_score(score_record(run_directory.config(), score, **where, **search))
 
 

@@ -34,7 +34,8 @@ def import_optional(module: str, package: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise InputError(
-            f"this needs {package} ({error}): pip install 'tf_relpos[export]'"
+            f"this needs {package} ({error}), which the extra `export` installs: "
+            "pip install -e '.[export]'"
         ) from error
 
 

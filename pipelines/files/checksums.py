@@ -37,7 +37,7 @@ def verify(directory: Path, *names: str) -> None:
             if name not in sums:
                 raise Damaged(f"{directory / CHECKSUMS} is damaged: {name} is not in it")
             if sums[name] != sha256(directory / name):
-                raise Damaged(f"{directory / name} is damaged: its checksum is another")
+                raise Damaged(f"{directory / name} is damaged: its checksum does not match")
     except OSError as error:
         kind = Damaged if isinstance(error, FileNotFoundError) else InputError
         raise kind(f"{error.filename or directory} cannot be read: {error.strerror}") from error

@@ -42,7 +42,7 @@ class RunState:
     Attributes:
         step: updates done.
         best: `{"step", "bleu"}` of the best validation so far.
-        interval: sums over the updates since the last line of progress.
+        interval: sums over the updates of the log interval that the last one is in.
     """
 
     step: int = 0

@@ -27,7 +27,7 @@ from pipelines.files.atomic import exclusive, new_file, one_at_a_time, remove_le
 from pipelines.files.checksums import sha256
 from pipelines.files.records import append_line, read_json, rewind, write_json
 from pipelines.run.checkpoints import Checkpoints, CheckpointWriter
-from pipelines.run.provenance import Provenance
+from pipelines.run.provenance import Provenance, check_config_continues
 
 if TYPE_CHECKING:
     from tf_relpos import Transformer
@@ -146,6 +146,25 @@ class LockedRun:
         self.path = directory.path
         self._directory = directory
 
+    def write_config(self, config: RunConfig) -> None:
+        """Writes the configuration, unless the checkpoints were trained with another.
+
+        `open` does so as well. Before it there may be hours of preparing text.
+
+        Raises:
+            InputError: they were, or it cannot be written.
+        """
+        directory = self._directory
+        # Before the first checkpoint nothing is trained: the flags may change.
+        if directory.checkpoints.steps():
+            written = directory.config()
+            earlier = {"config": written.to_dict(), **directory.checkpoints.provenance()}
+            check_config_continues(config, earlier, self.path)
+            if RunConfig.from_dict(earlier["config"]).difference(written):
+                _LOG.warning("%s has been changed: written again as it was", directory.config_path)
+        if read_json(directory.config_path) != config.to_dict():
+            write_json(directory.config_path, config.to_dict())
+
     def open(self, provenance: Provenance, tokenizer: Path) -> TrainingRun:
         """The run, to start it or to go on with it.
 
@@ -159,15 +178,8 @@ class LockedRun:
             InputError: its checkpoints were trained with something else, or it cannot be written.
         """
         directory = self._directory
-        earlier = directory.checkpoints.provenance()
-        # Before the first checkpoint nothing is trained: the flags may change.
-        if directory.checkpoints.steps():
-            written = directory.config()
-            earlier = {"config": written.to_dict(), **earlier}
-            provenance.check_continues(earlier, self.path)
-            if RunConfig.from_dict(earlier["config"]).difference(written):
-                _LOG.warning("%s has been changed: written again as it was", directory.config_path)
-        write_json(directory.config_path, provenance.config.to_dict())
+        self.write_config(provenance.config)
+        provenance.check_continues(directory.checkpoints.provenance(), self.path)
         with new_file(directory.tokenizer_path) as file:
             file.write_bytes(tokenizer.read_bytes())
         return TrainingRun(self.path, provenance)

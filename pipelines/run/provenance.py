@@ -1,7 +1,9 @@
-"""What a run is trained with, and by which code: what its checkpoints and its scores say of it."""
+"""What a run is trained with, as its checkpoints say; and which code computed its scores."""
 
 from __future__ import annotations
 
+import functools
+import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -57,13 +59,7 @@ class Provenance:
         Raises:
             InputError: going on from them would not compute the same.
         """
-        if "config" in earlier:
-            difference = RunConfig.from_dict(earlier["config"]).difference(self.config)
-            if difference:
-                raise InputError(
-                    f"run_dir {run_dir} was started with {difference}: "
-                    "choose another --run_dir or the same flags"
-                )
+        check_config_continues(self.config, earlier, run_dir)
         for name in ("tokenizer", "arrays"):
             if earlier.get(name, getattr(self, name)) != getattr(self, name):
                 raise InputError(
@@ -84,6 +80,22 @@ class Provenance:
             )
 
 
+def check_config_continues(config: RunConfig, earlier: Mapping[str, Any], run_dir: Path) -> None:
+    """Compares a configuration with the provenance of earlier checkpoints, as a dictionary.
+
+    Raises:
+        InputError: training would differ.
+    """
+    if "config" in earlier:
+        difference = RunConfig.from_dict(earlier["config"]).difference(config)
+        if difference:
+            raise InputError(
+                f"run_dir {run_dir} was started with {difference}: "
+                "choose another --run_dir or the same flags"
+            )
+
+
+@functools.cache
 def code_version() -> dict[str, str | None]:
     """Which code computes.
 
@@ -104,11 +116,19 @@ def code_version() -> dict[str, str | None]:
 
 
 def _git(directory: Path, *arguments: str) -> str | None:
-    """What git prints; None if there is no git, or it fails."""
+    """What git prints; None if there is no git, it fails, or it takes too long."""
+    # A hook or a rebase around this process names its own repository there.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
     try:
         result = subprocess.run(
-            ["git", *arguments], cwd=directory, capture_output=True, text=True, check=False
+            ["git", "--no-optional-locks", *arguments],
+            cwd=directory,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=10,
         )
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return None
     return (result.stdout.strip() or None) if result.returncode == 0 else None

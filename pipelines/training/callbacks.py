@@ -164,6 +164,6 @@ class NonFiniteLoss(keras.callbacks.Callback):
         self.in_a_row = 0 if is_finite else self.in_a_row + 1
         if self.in_a_row > self.most:
             raise InputError(
-                "loss or gradient is not finite any more; the last checkpoint is as it was: go on "
-                f"from it with another of {', '.join(REMEDIES)}"
+                "loss or gradient is no longer finite; the last checkpoint is intact: resume from "
+                f"it with a different {' or '.join(REMEDIES)}"
             )

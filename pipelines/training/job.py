@@ -11,8 +11,9 @@ from pipelines.config import RunConfig
 from pipelines.corpora.corpus import Corpus
 from pipelines.data.preparation import Prepared, open_prepared, prepare
 from pipelines.errors import InputError
+from pipelines.exporters.registry import FORMATS
 from pipelines.run.directory import RunDirectory
-from pipelines.run.provenance import Provenance
+from pipelines.run.provenance import Provenance, code_version
 from pipelines.training import devices
 from pipelines.training.finish import finish
 from pipelines.training.loop import train
@@ -44,6 +45,13 @@ def run_job(
     Raises:
         InputError: the user has to change something; see the functions called here.
     """
+    if (corpus is None) == (prepared_directory is None):
+        raise ValueError("give either corpus or prepared_directory")
+    if config.training.strategy == "multi_worker" and corpus is not None:
+        raise InputError("several workers need a prepared directory that all of them can read")
+    code_version()  # of the code that trains, should it change meanwhile
+    if export_dir is not None:
+        FORMATS["saved_model"].load()  # what is missing should not show after days
     strategy = devices.make_strategy(config.training)
     workers = Workers.of(strategy)
     directory = RunDirectory(run_dir)
@@ -52,10 +60,10 @@ def run_job(
         if prepared_directory is not None:
             prepared = open_prepared(prepared_directory)
             config = _as_prepared(config, prepared.settings)
-        elif corpus is not None and locked:
+        if locked:
+            locked.write_config(config)
+        if corpus is not None:
             prepared = _prepare(config, corpus, directory.path)
-        else:
-            raise InputError("several workers need a prepared directory that all of them can read")
         provenance = Provenance.of(
             config,
             prepared,

@@ -28,6 +28,9 @@ class Counting(keras.callbacks.Callback):
         super().__init__()
         self.state = state
         self.log_every = log_every
+        sums = state.interval
+        if sums.get("updates", 0) + sums.get("skipped", 0) > state.step % log_every:
+            sums.clear()  # of a whole interval, or of intervals of another length
 
     def on_train_batch_begin(self, batch, logs=None):
         self._started = time.monotonic()

@@ -14,7 +14,8 @@ try:
     from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 except ImportError as error:
     raise InputError(
-        "a grpc:// model needs tensorflow-serving-api: pip install 'tf_relpos[export]'"
+        "a grpc:// model needs tensorflow-serving-api, which the extra `export` installs: "
+        "pip install -e '.[export]'"
     ) from error
 
 _DTYPES = {"text": tf.string, "beam_size": tf.int32, "alpha": tf.float32}

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import shutil
 
 import pytest
 
@@ -154,6 +155,18 @@ def test_train(places, tmp_path, monkeypatch, capfd, values, message):
 def test_train_on_data_sets(tmp_path, monkeypatch, capfd, values, message):
     status = call(train_wmt.main, flags(run_dir=tmp_path / "run", **values), monkeypatch)
     assert re.search(message, one_error(status, capfd.readouterr().err))
+
+
+def test_another_configuration_is_refused_before_text_is_prepared(
+    corpus, trained_run, tmp_path, monkeypatch, capfd
+):
+    run_dir = shutil.copytree(trained_run, tmp_path / "run")
+    shutil.rmtree(run_dir / "prepared")
+    arguments = train_flags(corpus, run_dir, model_dim=64)
+    status = call(train_wmt.main, arguments, monkeypatch)
+    message = "was started with model_dim 32, not 64: choose another --run_dir or the same flags"
+    assert message in one_error(status, capfd.readouterr().err)
+    assert not (run_dir / "prepared").exists()
 
 
 def test_resuming_with_another_configuration(corpus, trained_run, monkeypatch, capfd):

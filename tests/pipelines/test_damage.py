@@ -312,7 +312,7 @@ def test_an_array_with_a_flipped_bit_is_not_trained_on(own, corpus, tmp_path, mo
         arguments = flags(**model, prepared=prepared, run_dir=tmp_path / "other", steps=2)
     capfd.readouterr()
     assert call(train_wmt.main, arguments, monkeypatch) == 2
-    message = f"error: {prepared}/train/source_ids.npy is damaged: its checksum is another\n"
+    message = f"error: {prepared}/train/source_ids.npy is damaged: its checksum does not match\n"
     assert one_line(capfd.readouterr().err) == message
 
 

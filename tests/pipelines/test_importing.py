@@ -80,7 +80,9 @@ from pipelines.config import TransformerConfig
 before = "keras" in sys.modules
 import tf_relpos
 from tf_relpos.config import TransformerConfig as own
-print(before, "keras" in sys.modules, TransformerConfig is tf_relpos.TransformerConfig is own)
+import tf_relpos.config
+same = TransformerConfig is tf_relpos.TransformerConfig is own is tf_relpos.config.TransformerConfig
+print(before, "keras" in sys.modules, same)
 """
     )
     assert output == "False True True"

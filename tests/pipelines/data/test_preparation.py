@@ -180,7 +180,7 @@ def test_a_flipped_bit_is_noticed(tmp_path, name):
     place = content.index(b'"empty": 0') + 9 if name == METADATA_FILE else -1
     content[place] ^= 1
     path.write_bytes(content)
-    with pytest.raises(InputError, match=f"/{name} is damaged: its checksum is another"):
+    with pytest.raises(InputError, match=f"/{name} is damaged: its checksum does not match"):
         prepare(corpus, tmp_path, **SETTINGS)
     (tmp_path / "train" / "SHA256SUMS").unlink()
     with pytest.raises(InputError, match="/SHA256SUMS cannot be read"):

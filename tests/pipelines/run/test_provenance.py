@@ -23,7 +23,8 @@ def git(directory, *arguments):
 
 def version_of(code, standing_in):
     """What the copy of the code in a directory says of itself."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+    # As below a hook of the user's repository.
+    environment = {**os.environ, "GIT_DIR": str(standing_in / ".git")}
     result = subprocess.run(
         [sys.executable, "-c", CODE],
         cwd=standing_in,

@@ -108,7 +108,7 @@ def test_a_signal_ends_training_after_the_update(number, capfd):
 def test_an_update_that_is_not_finite_ends_training():
     callback = callbacks.NonFiniteLoss()
     callback.on_train_batch_end(0, {"non_finite": 0.0})
-    with pytest.raises(InputError, match="loss or gradient is not finite any more"):
+    with pytest.raises(InputError, match="loss or gradient is no longer finite"):
         callback.on_train_batch_end(1, {"non_finite": 2.0})
 
 
@@ -118,6 +118,6 @@ def test_skipped_updates_end_training_when_they_are_too_many_in_a_row():
         for _ in range(callback.MOST_SKIPPED):
             callback.on_train_batch_end(0, {"non_finite": 1.0})
         callback.on_train_batch_end(0, {"non_finite": 0.0})
-    with pytest.raises(InputError, match="is not finite any more"):
+    with pytest.raises(InputError, match="is no longer finite"):
         for _ in range(callback.MOST_SKIPPED + 1):
             callback.on_train_batch_end(0, {"non_finite": 1.0})

@@ -85,6 +85,19 @@ def test_a_new_interval_starts_from_nothing_whenever_it_was_reported(run):
     assert saved == [1, 2, 1, 2, 1, 2]
 
 
+@pytest.mark.parametrize(
+    "steps, before, after, expected",
+    [(100, 100, 30, 1), (100, 60, 100, 1), (100, 7, 50, 1), (110, 50, 30, 11), (110, 50, 50, 11)],
+)
+def test_an_interval_of_another_length_counts_no_update_twice(run, steps, before, after, expected):
+    """A run may be resumed with another `log_every`: the sums are of its own interval alone."""
+    state = RunState()
+    feed([logs()] * steps, *progress(run, state, log_every=before, last_step=10**6))
+    state = RunState(**json.loads(json.dumps(dataclasses.asdict(state))))
+    feed([logs()], Counting(state, log_every=after))
+    assert state.interval["updates"] == expected
+
+
 def test_nothing_looks_at_a_step_that_has_not_been_counted(run):
     state = RunState()
     counting, reporting = progress(run, state, log_every=2)
