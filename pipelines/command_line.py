@@ -82,8 +82,8 @@ class Parser(simple_parsing.ArgumentParser):
             raise InputError(first_line(error)) from error
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}\n")
-        raise AssertionError
+        print(f"error: {message}", file=sys.stderr)
+        sys.exit(2)
 
 
 def parse_flags(dataclass: type, description: str, prog: str, arguments: Sequence[str]) -> Any:

@@ -28,12 +28,13 @@ from collections.abc import Callable, Sequence
 import keras
 from keras import ops
 
-from tf_relpos.config import IMPLEMENTATIONS
+from tf_relpos.config import IMPLEMENTATIONS, check_choice
 from tf_relpos.relations import Tensor, known_value
 
 # Elements of the largest tensor, [T, S, R] or [T, S, H], with which all queries are computed at
-# once: the fastest, up to T = S = 550 with k = 16. Beyond, blocks take a quarter of it each, 10 MB
-# in float32, since TensorFlow begins the next blocks before it has ended one.
+# once: all lengths that `pipelines.benchmark.attention` measured with k = 16, up to T = S = 550.
+# Beyond, blocks take a quarter of it each, 10 MB in float32, since TensorFlow begins the next
+# blocks before it has ended one.
 WIDEST = 10_000_000
 BLOCK = WIDEST // 4
 
@@ -108,12 +109,7 @@ def choose_implementation(implementation: str, relations: Tensor, table: Tensor)
     Raises:
         ValueError: `implementation` is none of `IMPLEMENTATIONS`.
     """
-    if implementation not in IMPLEMENTATIONS:
-        raise ValueError(
-            f"`implementation` must be one of {IMPLEMENTATIONS}. "
-            f"Received: implementation={implementation!r}"
-        )
-    if implementation != "auto":
+    if check_choice("implementation", implementation, IMPLEMENTATIONS) != "auto":
         return implementation
     *heads, num_labels, head_dim = table.shape
     if len(relations.shape) == 2 and relations.shape[1] is not None:

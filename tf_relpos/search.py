@@ -31,7 +31,7 @@ from tf_relpos.config import (
     check_shape,
     check_whole,
 )
-from tf_relpos.relations import Tensor
+from tf_relpos.relations import Tensor, known_value
 
 _ALPHA_RULE = f"a number from {-MAX_ALPHA:g} to {MAX_ALPHA:g}"
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, as in tensor2tensor
@@ -313,13 +313,7 @@ def _number(name, value, rule, holds):
 
 def _is_symbolic(value):
     """Whether it is a tensor whose value is not known while a function is traced."""
-    if not ops.is_tensor(value):
-        return False
-    try:
-        ops.convert_to_numpy(value)
-    except (TypeError, ValueError, NotImplementedError):
-        return True
-    return False
+    return ops.is_tensor(value) and known_value(value) is None
 
 
 def _constant(value):

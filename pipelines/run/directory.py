@@ -146,24 +146,25 @@ class LockedRun:
         self.path = directory.path
         self._directory = directory
 
-    def write_config(self, config: RunConfig) -> None:
-        """Writes the configuration, unless the checkpoints were trained with another.
+    def begin(self, config: RunConfig) -> None:
+        """Gives a new run its configuration; of an old one, checks that it is that of `config`.
 
-        `open` does so as well. Before it there may be hours of preparing text.
+        `open` checks it as well. Between the two there may be hours of preparing text.
 
         Raises:
-            InputError: they were, or it cannot be written.
+            InputError: the checkpoints were trained with another, or it cannot be written.
         """
-        directory = self._directory
-        # Before the first checkpoint nothing is trained: the flags may change.
-        if directory.checkpoints.steps():
-            written = directory.config()
-            earlier = {"config": written.to_dict(), **directory.checkpoints.provenance()}
+        if earlier := self._earlier():
             check_config_continues(config, earlier, self.path)
-            if RunConfig.from_dict(earlier["config"]).difference(written):
-                _LOG.warning("%s has been changed: written again as it was", directory.config_path)
-        if read_json(directory.config_path) != config.to_dict():
-            write_json(directory.config_path, config.to_dict())
+        else:
+            write_json(self._directory.config_path, config.to_dict())
+
+    def _earlier(self) -> dict[str, Any]:
+        """What the checkpoints were trained with. Empty before the first: the flags may change."""
+        directory = self._directory
+        if not directory.checkpoints.steps():
+            return {}
+        return {"config": directory.config().to_dict(), **directory.checkpoints.provenance()}
 
     def open(self, provenance: Provenance, tokenizer: Path) -> TrainingRun:
         """The run, to start it or to go on with it.
@@ -177,9 +178,11 @@ class LockedRun:
         Raises:
             InputError: its checkpoints were trained with something else, or it cannot be written.
         """
-        directory = self._directory
-        self.write_config(provenance.config)
-        provenance.check_continues(directory.checkpoints.provenance(), self.path)
+        directory, earlier = self._directory, self._earlier()
+        provenance.check_continues(earlier, self.path)
+        if earlier and RunConfig.from_dict(earlier["config"]).difference(directory.config()):
+            _LOG.warning("%s has been changed: written again as it was", directory.config_path)
+        write_json(directory.config_path, provenance.config.to_dict())
         with new_file(directory.tokenizer_path) as file:
             file.write_bytes(tokenizer.read_bytes())
         return TrainingRun(self.path, provenance)

@@ -61,7 +61,7 @@ def run_job(
             prepared = open_prepared(prepared_directory)
             config = _as_prepared(config, prepared.settings)
         if locked:
-            locked.write_config(config)
+            locked.begin(config)
         if corpus is not None:
             prepared = _prepare(config, corpus, directory.path)
         provenance = Provenance.of(

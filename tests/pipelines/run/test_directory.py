@@ -56,6 +56,15 @@ def test_resuming_with_another_configuration_names_the_field(run):
     assert run.config().training.steps == 99_999
 
 
+def test_what_is_refused_changes_nothing(run):
+    """Not even a field that may change otherwise."""
+    run = reopened(run, seed=7)
+    run.checkpoints.save(*small_model(), RunState(1), keep=1)
+    with pytest.raises(InputError, match="whose arrays differs"):
+        open_run(run.path, provenance(config(seed=7, steps=99_999), arrays="other"))
+    assert run.config() == config(seed=7)
+
+
 def test_what_helps_after_a_loss_that_is_not_finite_may_change(run):
     run.checkpoints.save(*small_model(), RunState(1), keep=1)
     changed = {"clip_norm": 1.0, "skip_non_finite": True, "learning_rate_scale": 0.5}
