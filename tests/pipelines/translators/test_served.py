@@ -334,5 +334,8 @@ def test_grpc_without_its_package_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_serving.apis", None)  # importing it fails
     monkeypatch.delitem(sys.modules, "pipelines.translators.grpc", raising=False)
     open_remote("http://host:8501/v1/models/demo")
-    with pytest.raises(InputError, match=r"needs tensorflow-serving-api: pip .*relpos\[export\]'$"):
+    with pytest.raises(
+        InputError,
+        match=r"needs tensorflow-serving-api, which the extra `export` installs: pip install -e '\.\[export\]'$",
+    ):
         open_remote("grpc://host:8500/demo")
