@@ -223,7 +223,7 @@ def test_an_export_that_fails_leaves_nothing(rng, tmp_path, tokenizer_path):
 
 def test_without_ctranslate2(rng, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(InputError, match=r"needs ctranslate2 .*tf_relpos\[export\]"):
+    with pytest.raises(InputError, match=r"needs ctranslate2 .*pip install -e '\.\[export\]'$"):
         CTranslate2Translator(tmp_path)
 
 
