@@ -46,20 +46,22 @@ def main(arguments: Sequence[str]) -> None:
 
     load_tensorflow()
     from pipelines.run.directory import RunDirectory
-    from pipelines.run.scoring import bleu, score_record
+    from pipelines.run.metrics import bleu
+    from pipelines.run.scoring import score_record
     from pipelines.translators.keras_model import load_translator
 
     run_directory = RunDirectory(flags.run_dir)
     search = {"beam_size": flags.beam_size, "alpha": flags.alpha}
     translator, step = load_translator(run_directory, flags.checkpoint, **search)
-    score = bleu(translator.translate(sources), references)
+    config = run_directory.config()
+    score = bleu(translator.translate(sources), references, config.corpus.target_language)
     where = {"split": flags.source, "checkpoint": flags.checkpoint, "step": step}
     # What took minutes is shown even if the directory cannot be written, and kept even if the
     # reader of the output has gone.
     with lasting_output():
         signature = f"{score.signature}|checkpoint:{flags.checkpoint}|step:{step}"
         print(f"BLEU {score.score:.2f}  ({signature})", flush=True)
-    run_directory.add_score(score_record(run_directory.config(), score, **where, **search))
+    run_directory.add_score(score_record(config, score, **where, **search))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
 from pipelines.exporters.registry import FORMATS
-from pipelines.run.scoring import bleu
+from pipelines.run.directory import RunDirectory
+from pipelines.run.metrics import bleu
 
 # The format and the quantization of a form: "SavedModel", "TFLite float32", "TFLite int8", ...
 FORMS = {
@@ -66,6 +67,7 @@ def main(arguments: Sequence[str]) -> None:
                 print(f"turn {turn + 1} of {flags.turns}: {name}", file=sys.stderr, flush=True)
         sizes = {name: _megabytes(path) for name, path in models.items()}
     keras = measured["run directory"][0]["translations"]
+    language = RunDirectory(flags.run_dir).config().corpus.target_language
     records = [
         {
             "form": name,
@@ -74,7 +76,7 @@ def main(arguments: Sequence[str]) -> None:
                 key: statistics.median(turn[key] for turn in turns)
                 for key in ("start_up_s", "per_s_at_1", "per_s_at_32")
             },
-            "bleu": bleu(turns[0]["translations"], references).score,
+            "bleu": bleu(turns[0]["translations"], references, language).score,
             "same": sum(a == b for a, b in zip(turns[0]["translations"], keras, strict=True)),
         }
         for name, turns in measured.items()

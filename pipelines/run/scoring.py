@@ -1,44 +1,15 @@
-"""BLEU as the field reports it: sacreBLEU, with its signature, and with all that repeats it."""
+"""A score as it is recorded: with all that it takes to repeat it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
-import sacrebleu
-
 from pipelines.config import RunConfig
-from pipelines.errors import InputError
+from pipelines.run.metrics import Score
 from pipelines.run.provenance import code_version
-
-
-@dataclass(frozen=True)
-class Bleu:
-    """A corpus score, 0 to 100, and the signature that says how it was computed."""
-
-    score: float
-    signature: str
-
-
-def bleu(translations: Sequence[str], references: Sequence[str]) -> Bleu:
-    """Corpus BLEU of detokenized text against one reference.
-
-    Raises:
-        InputError: nothing to score, or other counts of translations and references.
-    """
-    if len(translations) != len(references):
-        raise InputError(
-            f"the source has {len(translations)} lines, but the reference has {len(references)}"
-        )
-    if not references:
-        raise InputError("there is nothing to score: the source is empty")
-    metric = sacrebleu.metrics.BLEU()
-    score = metric.corpus_score(list(translations), [list(references)]).score
-    return Bleu(score, str(metric.get_signature()))
 
 
 def score_record(
     config: RunConfig,
-    score: Bleu,
+    score: Score,
     *,
     split: str,
     checkpoint: str,

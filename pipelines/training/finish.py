@@ -7,7 +7,8 @@ from pipelines.data.preparation import Prepared
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.registry import FORMATS
 from pipelines.run.directory import TrainingRun
-from pipelines.run.scoring import bleu, score_record
+from pipelines.run.metrics import bleu
+from pipelines.run.scoring import score_record
 from pipelines.translators.keras_model import load_translator
 
 _SAMPLES = 3
@@ -22,7 +23,8 @@ def finish(prepared: Prepared, run: TrainingRun, export_dir: str | Path | None) 
     """
     checkpoint = "last"
     translator, step = load_translator(run)
-    average = run.provenance.config.training.average_checkpoints
+    config = run.provenance.config
+    average = config.training.average_checkpoints
     if average > 1:
         checkpoint = "average"
         run.checkpoints.average(translator.model, average)
@@ -30,10 +32,10 @@ def finish(prepared: Prepared, run: TrainingRun, export_dir: str | Path | None) 
     if split:
         sources, references = prepared.text(split)
         translations = translator.translate(sources)
-        score = bleu(translations, references)
+        score = bleu(translations, references, config.corpus.target_language)
         run.add_score(
             score_record(
-                run.provenance.config,
+                config,
                 score,
                 split=split,
                 checkpoint=checkpoint,

@@ -18,9 +18,9 @@ from pipelines.data.tokenizer import Tokenizer
 from pipelines.files.atomic import write_text
 from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import TrainingRun
+from pipelines.run.metrics import bleu
 from pipelines.run.models import build_model
 from pipelines.run.provenance import Provenance
-from pipelines.run.scoring import bleu
 from pipelines.training import callbacks, devices
 from pipelines.training.progress import Counting, Progress
 from pipelines.training.trainer import TranslationTrainer
@@ -167,7 +167,11 @@ def _callbacks_of_the_chief(
     validation = None
     if training.valid_every and "valid" in prepared.splits:
         validation = callbacks.Validation(
-            _Validator(trainer.transformer, prepared), save, run, state, every=training.valid_every
+            _Validator(trainer.transformer, prepared, config.corpus.target_language),
+            save,
+            run,
+            state,
+            every=training.valid_every,
         )
     return [
         Counting(state, log_every=training.log_every),
@@ -192,9 +196,10 @@ def _callbacks_of_the_chief(
 class _Validator:
     """Greedy BLEU of the model in training, by a float32 copy made when it is first needed."""
 
-    def __init__(self, trained: Transformer, prepared: Prepared):
+    def __init__(self, trained: Transformer, prepared: Prepared, target_language: str):
         self.trained = trained
         self.prepared = prepared
+        self.target_language = target_language
         self.sources, self.references = prepared.text("valid")
 
     @functools.cached_property
@@ -209,7 +214,8 @@ class _Validator:
 
     def __call__(self) -> float:
         self.translator.model.set_weights(self.trained.get_weights())
-        return bleu(self.translator.translate(self.sources), self.references).score
+        translations = self.translator.translate(self.sources)
+        return bleu(translations, self.references, self.target_language).score
 
 
 def _report_buckets(prepared: Prepared, sizes: Sequence[int], run: TrainingRun) -> None:
