@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import inspect
+import io
 import logging
 import os
 import re
@@ -186,11 +187,19 @@ def show_log() -> None:
     log.handlers = [_StandardStreams()]
 
 
+def _print_anything() -> None:
+    """What the terminal's encoding lacks is printed as an escape, instead of ending the work."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
     """Runs a command line and exits with the status that it returns.
 
     A user's mistake is one line on standard error and exit status 2.
     """
+    _print_anything()
     show_log()
     try:
         status = main(sys.argv[1:])

@@ -1,5 +1,7 @@
 """The one exception that means "the user has to change something"."""
 
+import re
+
 
 class InputError(ValueError):
     """Input that cannot be used: a flag, a file, a run directory.
@@ -18,9 +20,14 @@ def reason_of(error: Exception) -> str:
     """What an error of TensorFlow says, in one line and without the node that it occurred in.
 
     Args:
-        error: has a `message`, such as "{{function_node ...}} No space left on device".
+        error: has a `message`, such as "{{function_node ...}} No space left on device", or one
+            that ends with the reason: "Graph execution error: ... assertion failed: [...] [...]".
     """
     message = str(getattr(error, "message", "")).strip()
     if not message:
         return first_line(error)
-    return " ".join(message.splitlines()[0].rpartition("}} ")[2].split())
+    lines = [line for line in message.splitlines() if line and not line.lstrip().startswith("[[")]
+    reason = lines[-1] if message.startswith("Graph execution error") else lines[0]
+    if found := re.search(r"assertion failed: \[(.*)\]", reason):
+        reason = found[1].replace("] [", " ")  # the values that were asserted, each in brackets
+    return " ".join(reason.rpartition("}} ")[2].split())

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
+from os.path import abspath
 from pathlib import Path
 from typing import NamedTuple
 
@@ -99,11 +100,11 @@ def parse(arguments: Sequence[str]) -> tuple[RunConfig, Corpus | None, Places]:
 def _places(flags: RunFlags, corpus: Corpus | None) -> Places:
     run_dir = flags.run_dir
     if run_dir is None:
-        name = corpus.name if corpus else Path(flags.prepared or "").name
+        name = corpus.name if corpus else Path(abspath(flags.prepared or "")).name
         run_dir = str(Path("runs") / name.replace("/", "-"))
     export_dir = flags.export_dir
     if export_dir is None:
-        export_dir = str(Path("saved_models") / Path(run_dir).name)
+        export_dir = str(Path("saved_models") / Path(abspath(run_dir)).name)
     return Places(flags.prepared, run_dir, None if export_dir == "none" else export_dir)
 
 

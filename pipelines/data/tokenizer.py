@@ -3,7 +3,9 @@
 import hashlib
 import io
 import re
-from collections.abc import Iterable, Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -86,13 +88,16 @@ def train_tokenizer(
             f"vocabulary_size must be at least {_SMALLEST_VOCABULARY} (4 special ids, 256 bytes "
             f"and the characters of the text), got {vocabulary_size}"
         )
-    stream, model = KeptErrors(sentences), io.BytesIO()
+    stream, model, is_wanted = KeptErrors(sentences), io.BytesIO(), True
 
     def sentences_or_failure() -> Iterator[str]:
-        yield from stream
+        for sentence in stream:
+            if not is_wanted:
+                return
+            yield sentence
         stream.reraise()  # or it would learn from half a text before failing
 
-    try:
+    def learn() -> None:
         sentencepiece.SentencePieceTrainer.Train(
             sentence_iterator=sentences_or_failure(),
             model_writer=model,
@@ -100,13 +105,35 @@ def train_tokenizer(
             input_sentence_size=sample_size,
             **_TRAINING,
         )
+
+    try:
+        _in_a_thread(learn)
     except (RuntimeError, ValueError) as error:
         stream.reraise()
-        if "KeyboardInterrupt" in str(error):  # raised while it asked for a sentence
-            raise KeyboardInterrupt from error
         raise InputError(_explain(str(error), vocabulary_size)) from error
+    finally:
+        is_wanted = False
     with new_file(path) as temporary:
         temporary.write_bytes(model.getvalue())
+
+
+def _in_a_thread(work: Callable[[], None]) -> None:
+    """Runs native code that takes minutes, so that Ctrl-C is heard meanwhile.
+
+    After an interruption the thread goes on for nothing, but does not keep the process alive.
+    """
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=run, name="native code", daemon=True).start()
+    done.result()
 
 
 def _explain(message: str, vocabulary_size: int) -> str:

@@ -29,5 +29,13 @@ def test_reason_of_an_error_of_tensorflow():
     assert (
         reason_of(tf.errors.UnknownError(None, None, "two  words\n\t[[{{node x}}]]")) == "two words"
     )
+
+    @tf.function
+    def fails(value):
+        tf.debugging.Assert(value < 3, ["value must be below", 3, "got", value])
+
+    with pytest.raises(tf.errors.InvalidArgumentError) as failed:
+        fails(tf.constant(5))
+    assert reason_of(failed.value) == "value must be below 3 got 5"
     assert reason_of(tf.errors.UnknownError(None, None, "")) != ""
     assert reason_of(OSError(28, "No space")) == "[Errno 28] No space"

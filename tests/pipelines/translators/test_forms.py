@@ -66,6 +66,10 @@ def test_a_saved_model_answers_with_the_settings_of_its_export_unless_others_are
     assert [len(rows) for rows in by_default] == [1] * len(SOURCES)
     assert [r[0].text for r in by_default] == [r[0].text for r in alike]
     assert [r[0].score for r in by_default] != [r[0].score for r in greedy]
+    with pytest.raises(
+        InputError, match=r"toy/1 refuses: beam_size must be from 1 to 100, got 200$"
+    ):
+        hypotheses(forms()["saved_model"], beam_size=200)
 
 
 @pytest.mark.parametrize(

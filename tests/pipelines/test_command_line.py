@@ -1,0 +1,41 @@
+"""What the command lines share, without a model."""
+
+import io
+import logging
+import sys
+
+import pytest
+
+from pipelines import train_wmt
+from tests.support.runs import call
+
+
+def test_what_the_encoding_lacks_is_printed_as_an_escape(monkeypatch):
+    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", output)
+
+    def main(arguments):
+        logging.getLogger("pipelines.training").info("Vögel")
+        print("Öl")
+        return 3
+
+    assert call(main, [], monkeypatch) == 3
+    output.flush()
+    assert output.buffer.getvalue() == b"V\\xf6gel\n\\xd6l\n"
+
+
+@pytest.mark.parametrize(
+    ("flags", "run_dir", "export_dir"),
+    [
+        (["--run_dir", "."], ".", "saved_models/mine"),
+        (["--run_dir", "../mine/"], "../mine/", "saved_models/mine"),
+        (["--prepared", "."], "runs/mine", "saved_models/mine"),
+        (["--prepared", ".."], "runs/text", "saved_models/text"),
+        (["--run_dir", "other", "--export_dir", "none"], "other", None),
+    ],
+)
+def test_names_are_those_of_the_directories(tmp_path, monkeypatch, flags, run_dir, export_dir):
+    (tmp_path / "text" / "mine").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "text" / "mine")
+    places = train_wmt.parse(flags)[-1]
+    assert (places.run_dir, places.export_dir) == (run_dir, export_dir)
