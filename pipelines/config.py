@@ -112,6 +112,10 @@ class TrainingConfig:
     """skip updates whose loss or gradient is not finite, instead of stopping"""
     label_smoothing: float = 0.1
     """probability taken from the target and spread over the vocabulary"""
+    initialize_from: str | None = None
+    """the directory of a run to start from: its weights, model and subwords, a new optimizer"""
+    freeze: str = ""
+    """parts not to train, with commas between: embedding, encoder, decoder, encoder_0, ..."""
     seed: int = 1
     """of initial weights, order of the data, and dropout"""
     precision: Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"] = "auto"

@@ -1,18 +1,24 @@
 """Trains a translator: python -m pipelines.train_wmt"""
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from os.path import abspath
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pipelines.command_line import Parser, early_flags, given_flags, lasting_output, run
 from pipelines.config import CorpusConfig, RunConfig, TrainingConfig, default_config
 from pipelines.corpora.corpus import Corpus
 from pipelines.errors import InputError
 from pipelines.importing import load_tensorflow
+from pipelines.run.freezing import frozen_layers
 from tf_relpos.config import TransformerConfig
+
+if TYPE_CHECKING:
+    from pipelines.run.directory import RunDirectory
 
 DESCRIPTION = """Train a Transformer with relative position representations to translate.
 
@@ -76,9 +82,7 @@ def parse(arguments: Sequence[str]) -> tuple[RunConfig, Corpus | None, Places]:
     Raises:
         InputError: a value out of its range.
     """
-    early = early_flags(arguments, preset="tiny", dataset="demo", train_source=None, prepared=None)
-    is_demo = early.dataset == "demo" and not early.train_source and not early.prepared
-    defaults = default_config(early.preset, demo=is_demo)
+    defaults, origin = _defaults(arguments)
     parser = Parser(DESCRIPTION, prog="python -m pipelines.train_wmt")
     parser.add_section(RunFlags, "run")
     parser.add_section(CorpusConfig, "corpus")
@@ -87,7 +91,12 @@ def parse(arguments: Sequence[str]) -> tuple[RunConfig, Corpus | None, Places]:
     flags = parser.parse(arguments)
     if flags.run.prepared:
         _check_decided_by_preparation(arguments)
-    config = RunConfig(flags.run.preset, flags.model, flags.corpus, flags.training)
+    config = RunConfig(defaults.preset, flags.model, flags.corpus, flags.training)
+    if origin:
+        from pipelines.run.origin import check_fits
+
+        check_fits(config.model, origin)
+    frozen_layers(config.model, config.training.freeze)
     if config.training.strategy == "multi_worker" and not flags.run.prepared:
         raise InputError(
             "strategy multi_worker needs --prepared, a directory made by pipelines.prepare that "
@@ -95,6 +104,37 @@ def parse(arguments: Sequence[str]) -> tuple[RunConfig, Corpus | None, Places]:
         )
     corpus = None if flags.run.prepared else config.corpus.corpus()
     return config, corpus, _places(flags.run, corpus)
+
+
+def _defaults(arguments: Sequence[str]) -> tuple[RunConfig, RunDirectory | None]:
+    """What flags that are not given stand for, and the run to start from, if any.
+
+    The model is that of this run, and so is the preset.
+    """
+    early = early_flags(
+        arguments,
+        preset=None,
+        dataset="demo",
+        train_source=None,
+        prepared=None,
+        initialize_from=None,
+        run_dir=None,
+    )
+    is_demo = early.dataset == "demo" and not early.train_source and not early.prepared
+    if not early.initialize_from:
+        return default_config(early.preset or "tiny", demo=is_demo), None
+    from pipelines.run.origin import origin_of  # NumPy, which is slow
+
+    if not early.run_dir:
+        raise InputError("initialize_from needs --run_dir, the directory of the new run")
+    origin = origin_of(early.initialize_from, early.run_dir)
+    theirs = origin.config()
+    defaults = default_config(early.preset or theirs.preset, demo=is_demo)
+    model = theirs.model
+    if defaults.preset != theirs.preset:
+        size = theirs.model.vocabulary_size
+        model = dataclasses.replace(defaults.model, vocabulary_size=size)
+    return dataclasses.replace(defaults, model=model), origin
 
 
 def _places(flags: RunFlags, corpus: Corpus | None) -> Places:

@@ -14,7 +14,8 @@ from __future__ import annotations
 import itertools
 import logging
 import re
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,11 +44,18 @@ class RunState:
         step: updates done.
         best: `{"step", "bleu"}` of the best validation so far.
         interval: sums over the updates of the log interval that the last one is in.
+        initialized_from: `{"run", "checkpoint", "step"}` that the weights of step 0 are from.
     """
 
     step: int = 0
     best: dict[str, Any] | None = None
     interval: dict[str, float] = field(default_factory=dict)
+    initialized_from: dict[str, Any] | None = None
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RunState:
+        """From what a checkpoint says, which may be older than some of the fields."""
+        return cls(**{name.name: values[name.name] for name in fields(cls) if name.name in values})
 
 
 class Checkpoints:
@@ -112,6 +120,21 @@ class Checkpoints:
                     raise
                 # A run in progress has removed it, because there is a newer one.
         return state["step"]
+
+    def choose(self) -> str:
+        """The name of the checkpoint to use: the best, or without validations the last.
+
+        Where the last checkpoints were averaged at the end, it is the average.
+        """
+        if self._average_is_of_the_end():
+            return "average"
+        return "best" if self.best() else "last"
+
+    def _average_is_of_the_end(self) -> bool:
+        """Whether there is an average that training has not left behind."""
+        if not self.average_path.is_dir():
+            return False
+        return checkpoint_files.read_state(self.average_path)["step"] == self.steps()[-1]
 
     def _step_path(self, step: int) -> Path:
         return self.path / f"step-{step:08d}"
@@ -222,7 +245,7 @@ class CheckpointWriter(Checkpoints):
             _LOG.warning("%s: set aside as %s", damaged, aside.name)
             path.rename(aside)
         self._set_best(state["best"])
-        return RunState(state["step"], state["best"], state["interval"])
+        return RunState.from_dict(state)
 
     def average(self, model: Transformer, count: int) -> list[int]:
         """Averages the weights of the last `count` checkpoints into `model` and `average/`.

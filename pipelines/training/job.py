@@ -13,6 +13,7 @@ from pipelines.data.preparation import Prepared, open_prepared, prepare
 from pipelines.errors import InputError
 from pipelines.exporters.registry import FORMATS
 from pipelines.run.directory import RunDirectory
+from pipelines.run.origin import check_fits, check_same_subwords, origin_of
 from pipelines.run.provenance import Provenance, code_version
 from pipelines.training import devices
 from pipelines.training.finish import finish
@@ -60,10 +61,13 @@ def run_job(
         if prepared_directory is not None:
             prepared = open_prepared(prepared_directory)
             config = _as_prepared(config, prepared.settings)
+        origin = _origin(config, run_dir)
+        if origin and prepared_directory is not None:
+            check_same_subwords(prepared.tokenizer_path, origin)
         if locked:
             locked.begin(config)
         if corpus is not None:
-            prepared = _prepare(config, corpus, directory.path)
+            prepared = _prepare(config, corpus, directory.path, origin)
         provenance = Provenance.of(
             config,
             prepared,
@@ -79,13 +83,25 @@ def run_job(
     return ended_by
 
 
-def _prepare(config: RunConfig, corpus: Corpus, run_dir: Path) -> Prepared:
+def _origin(config: RunConfig, run_dir: str | Path) -> RunDirectory | None:
+    """The run to take the subwords from, if any."""
+    if not config.training.initialize_from:
+        return None
+    origin = origin_of(config.training.initialize_from, run_dir)
+    check_fits(config.model, origin)
+    return origin
+
+
+def _prepare(
+    config: RunConfig, corpus: Corpus, run_dir: Path, origin: RunDirectory | None
+) -> Prepared:
     return prepare(
         corpus,
         run_dir / "prepared",
         vocabulary_size=config.model.vocabulary_size,
         max_length=config.corpus.max_length,
         num_shapes=config.corpus.num_shapes,
+        tokenizer=origin.tokenizer_path if origin else None,
     )
 
 

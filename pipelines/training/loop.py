@@ -18,8 +18,10 @@ from pipelines.data.tokenizer import Tokenizer
 from pipelines.files.atomic import write_text
 from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import TrainingRun
+from pipelines.run.freezing import freeze
 from pipelines.run.metrics import bleu
 from pipelines.run.models import build_model
+from pipelines.run.origin import initialize
 from pipelines.run.provenance import Provenance
 from pipelines.training import callbacks, devices
 from pipelines.training.progress import Counting, Progress
@@ -64,7 +66,7 @@ def train(
     if run:
         _report_buckets(prepared, sizes, run)
     trainer = _make_trainer(provenance, workers.strategy)
-    state = _restore(run, trainer, workers)
+    state = _restore(config, run, trainer, workers)
     first_step = state.step
     steps_left = training.steps - first_step
     if steps_left <= 0:
@@ -100,11 +102,22 @@ def train(
     return interruption.signal
 
 
-def _restore(run: TrainingRun | None, trainer: TranslationTrainer, workers: Workers) -> RunState:
-    """Loads the last checkpoint, which the chief alone needs to have."""
+def _restore(
+    config: RunConfig, run: TrainingRun | None, trainer: TranslationTrainer, workers: Workers
+) -> RunState:
+    """Loads the last checkpoint, or what to start from; the chief alone needs to have it."""
     state = RunState()
     if run:
         state = run.checkpoints.restore(trainer.transformer, trainer.optimizer)
+        if config.training.initialize_from and not run.checkpoints.steps():
+            state.initialized_from = origin = initialize(trainer.transformer, config)
+            _LOG.info(
+                "starting from {run}, checkpoint {checkpoint}, step {step:,}".format(**origin)
+            )
+            # Whatever becomes of the other run, this one can be resumed.
+            run.checkpoints.save(
+                trainer.transformer, trainer.optimizer, state, keep=1, interrupted=True
+            )
     if workers.count == 1:
         return state
     variables = [*trainer.transformer.weights, *trainer.optimizer.variables]
@@ -121,6 +134,7 @@ def _make_trainer(provenance: Provenance, strategy: tf.distribute.Strategy) -> T
     config, training = provenance.config, provenance.config.training
     with strategy.scope():
         transformer = build_model(config.model, dtype=provenance.precision)
+        freeze(transformer, training.freeze)
     batch = training.tokens_per_replica * provenance.replicas
     trainer = TranslationTrainer(
         transformer,
@@ -227,12 +241,15 @@ def _report_buckets(prepared: Prepared, sizes: Sequence[int], run: TrainingRun) 
 def _announce(
     config: RunConfig, trainer: TranslationTrainer, plan: EpochPlan, first_step: int
 ) -> None:
-    weights = trainer.transformer.trainable_weights
-    parameters = sum(int(np.prod(weight.shape)) for weight in weights)
+    parameters, frozen = (
+        sum(int(np.prod(weight.shape)) for weight in weights)
+        for weights in (trainer.transformer.weights, trainer.transformer.non_trainable_weights)
+    )
     steps = config.training.steps
     epochs = steps * trainer.micro_batches / plan.batches_per_epoch
+    size = f"{parameters:,} parameters" + (f", {frozen:,} of them frozen" if frozen else "")
     _LOG.info(
-        f"{config.preset}: {parameters:,} parameters, {trainer.transformer.dtype_policy.name}; "
+        f"{config.preset}: {size}, {trainer.transformer.dtype_policy.name}; "
         f"{steps:,} steps, {epochs:.1f} epochs"
         + (f"; resumed at step {first_step:,}" if first_step else "")
     )
