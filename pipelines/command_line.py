@@ -6,14 +6,18 @@ import inspect
 import io
 import logging
 import os
+import platform
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 import simple_parsing
 from simple_parsing.wrappers import DataclassWrapper
 
+from pipelines.config_file import flags_of_file
 from pipelines.errors import InputError, first_line
 
 
@@ -39,52 +43,89 @@ class _HelpFormatter(simple_parsing.SimpleHelpFormatter):
         return f"{action.option_strings[0]}{value}"
 
     def _get_help_string(self, action: argparse.Action) -> str:
-        text = super()._get_help_string(action) or ""
+        text = re.sub(r" \(default: \S+\)$", "", super()._get_help_string(action) or "")
         if action.required:
             return f"{text} (required)"
-        return text.replace(" (default: None)", "").replace(" (default: %(default)s)", "") + (
-            "" if action.default in (None, argparse.SUPPRESS) else " (default: %(default)s)"
-        )
+        is_none = action.default in (None, argparse.SUPPRESS)
+        return text if is_none else f"{text} (default: %(default)s)"
 
 
 class Parser(simple_parsing.ArgumentParser):
     """Flags from dataclasses; dashes and underscores mean the same, no abbreviations.
 
-    A wrong flag is answered with one line and exit status 2.
+    Flags may stand in a file, too: see `pipelines.config_file`.
+
+    Args:
+        description: what the command does.
+        prog: "python -m pipelines." and the module; the help names the command as it was called.
     """
 
     def __init__(self, description: str, prog: str):
         super().__init__(
-            prog=prog,
+            prog=_as_called(prog),
             usage="%(prog)s [flags]",
             description=description,
+            epilog="--version alone tells the versions.",
             formatter_class=_HelpFormatter,
             allow_abbrev=False,
             add_option_string_dash_variants=simple_parsing.DashVariant.UNDERSCORE,
         )
+        self.add_argument(
+            "--config",
+            metavar="FILE",
+            help="flags in a TOML file, `steps = 2000`; those on the command line come first",
+        )
+        self._dataclasses: list[type] = []
 
     def add_section(self, dataclass: type, dest: str, default: object = None) -> None:
         """Adds the fields of a dataclass as flags, with the values of `default`."""
+        self._dataclasses.append(dataclass)
         self.add_arguments(dataclass, dest, default=default, dataclass_wrapper_class=_Section)
 
     def parse(self, arguments: Sequence[str]) -> argparse.Namespace:
         """Parses; a value that a dataclass refuses is the user's mistake as well.
 
         Raises:
-            InputError: see above, or a flag is given twice.
+            InputError: see above, a flag is given twice, or the file of --config is wrong.
         """
+        if list(arguments) == ["--version"]:  # `export` has a flag of that name, with a value
+            print(version())
+            sys.exit()
         given = given_flags(arguments)
         for name in given:
             if given.count(name) > 1:
                 raise InputError(f"--{name} must be given once, got it {given.count(name)} times")
-        try:
-            return self.parse_args(underscored(arguments))
-        except ValueError as error:
-            raise InputError(first_line(error)) from error
+        with flags_of_file(underscored(arguments), *self._dataclasses) as words:
+            try:
+                return self.parse_args(words)
+            except InputError:
+                raise
+            except ValueError as error:
+                raise InputError(first_line(error)) from error
 
     def error(self, message: str) -> NoReturn:
-        print(f"error: {message}", file=sys.stderr)
-        sys.exit(2)
+        raise InputError(f"{message}; see {self.prog} --help")
+
+
+def _as_called(prog: str) -> str:
+    """The command as the user has called it: "tf-relpos-train" or "python -m pipelines ..."."""
+    program = Path(sys.argv[0])
+    if program.stem.startswith("tf-relpos"):
+        return program.stem
+    return prog.replace("pipelines.", "pipelines ") if program.name == "__main__.py" else prog
+
+
+def version() -> str:
+    """The versions that a report of a fault needs, in a line; nothing is imported for it."""
+    packages = ("tf_relpos", "tensorflow", "keras")
+    return ", ".join([*map(_version, packages), f"python {platform.python_version()}"])
+
+
+def _version(package: str) -> str:
+    try:
+        return f"{package} {metadata.version(package)}"
+    except metadata.PackageNotFoundError:
+        return f"{package} (not installed)"
 
 
 def parse_flags(dataclass: type, description: str, prog: str, arguments: Sequence[str]) -> Any:

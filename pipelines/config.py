@@ -171,6 +171,28 @@ class RunConfig:
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
+    def flags(self, prepared: str | None = None) -> dict[str, Any]:
+        """The flags of `train_wmt` that stand for it, in tables; None for one that is not given.
+
+        Args:
+            prepared: the preparation that was trained on, if it was one, which decides some.
+        """
+        tables: dict[str, Any] = {
+            "corpus": self.corpus,
+            "model": self.model,
+            "training": self.training,
+        }
+        left_out = DECIDED_BY_PREPARATION if prepared else set()
+        if self.corpus.train_source:
+            left_out = {"dataset"}
+        flags: dict[str, Any] = {"preset": self.preset, "prepared": prepared}
+        for title in ("corpus", "model", "training"):
+            table = getattr(self, title)
+            fields = [f for f in dataclasses.fields(table) if f.metadata.get("cmd", True)]
+            names = [field.name for field in fields if field.name not in left_out]
+            flags[title] = {name: getattr(table, name) for name in names}
+        return flags
+
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "RunConfig":
         """Raises KeyError, TypeError or ValueError if the values are not a configuration's."""
@@ -212,6 +234,12 @@ MAY_CHANGE = {
 
 # Where the text lies: what was made of it is compared by its checksums.
 TEXT = {f"{split}_{side}" for split in ("train", "valid", "test") for side in ("source", "target")}
+
+# What `pipelines.prepare` settles: these flags would do nothing beside --prepared.
+DECIDED_BY_PREPARATION = {
+    "vocabulary_size",
+    *(field.name for field in dataclasses.fields(CorpusConfig)),
+}
 
 DEMO_PAIRS = 100_000
 

@@ -9,8 +9,22 @@ from os.path import abspath
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipelines.command_line import Parser, early_flags, given_flags, lasting_output, run
-from pipelines.config import CorpusConfig, RunConfig, TrainingConfig, default_config
+from pipelines.command_line import (
+    Parser,
+    early_flags,
+    given_flags,
+    lasting_output,
+    run,
+    underscored,
+)
+from pipelines.config import (
+    DECIDED_BY_PREPARATION,
+    CorpusConfig,
+    RunConfig,
+    TrainingConfig,
+    default_config,
+)
+from pipelines.config_file import flags_of_file
 from pipelines.corpora.corpus import Corpus
 from pipelines.errors import InputError
 from pipelines.importing import load_tensorflow
@@ -61,9 +75,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _check_decided_by_preparation(arguments: Sequence[str]) -> None:
     """A flag that would do nothing is a mistake."""
-    decided = {"vocabulary_size", *(field.name for field in dataclasses.fields(CorpusConfig))}
     for name in given_flags(arguments):
-        if name in decided:
+        if name in DECIDED_BY_PREPARATION:
             raise InputError(f"--{name} must not be given with --prepared, which decides it")
 
 
@@ -82,6 +95,13 @@ def parse(arguments: Sequence[str]) -> tuple[RunConfig, Corpus | None, Places]:
     Raises:
         InputError: a value out of its range.
     """
+    # The file comes first: the defaults of most flags depend on --preset, which may stand in it.
+    sections = (RunFlags, CorpusConfig, TransformerConfig, TrainingConfig)
+    with flags_of_file(underscored(arguments), *sections) as words:
+        return _parse(words)
+
+
+def _parse(arguments: Sequence[str]) -> tuple[RunConfig, Corpus | None, Places]:
     defaults, origin = _defaults(arguments)
     parser = Parser(DESCRIPTION, prog="python -m pipelines.train_wmt")
     parser.add_section(RunFlags, "run")

@@ -2,6 +2,7 @@
 
     runs/demo/
       config.json         the resolved configuration
+      config.toml         the same, as flags for `train_wmt --config`
       tokenizer.model     SentencePiece
       checkpoints/        see `pipelines.run.checkpoints`
       history.jsonl       a line for each log interval and validation
@@ -22,8 +23,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import RunConfig
+from pipelines.config_file import as_toml
 from pipelines.errors import InputError, first_line
-from pipelines.files.atomic import exclusive, new_file, one_at_a_time, remove_leftovers
+from pipelines.files.atomic import (
+    exclusive,
+    new_file,
+    one_at_a_time,
+    remove_leftovers,
+    write_text,
+)
 from pipelines.files.checksums import sha256
 from pipelines.files.records import append_line, read_json, rewind, write_json
 from pipelines.run.checkpoints import Checkpoints, CheckpointWriter
@@ -33,6 +41,10 @@ if TYPE_CHECKING:
     from tf_relpos import Transformer
 
 _LOG = logging.getLogger(__name__)
+
+_FLAGS_COMMENT = (
+    "# python -m pipelines.train_wmt --config THIS_FILE --run_dir ANOTHER_DIRECTORY\n\n"
+)
 
 
 class RunDirectory:
@@ -201,6 +213,18 @@ class TrainingRun(RunDirectory):
         super().__init__(path)
         self.provenance = provenance
         self.checkpoints = CheckpointWriter(self.checkpoints.path, provenance)
+
+    def write_flags(self, prepared: str | Path | None = None) -> None:
+        """Writes `config.toml`, with which another run trains the same.
+
+        Args:
+            prepared: the preparation that is trained on, if it is one.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        flags = self.provenance.config.flags(None if prepared is None else str(prepared))
+        write_text(self.path / "config.toml", _FLAGS_COMMENT + as_toml(flags))
 
     def add_history(self, record: dict[str, Any]) -> None:
         """Appends a line to `history.jsonl`.

@@ -75,6 +75,8 @@ def run_job(
             precision=devices.precision(config.training),
         )
         run = locked.open(provenance, prepared.tokenizer_path) if locked else None
+        if run:
+            run.write_flags(prepared_directory)
         with workers.reporting_loss_of_others():
             ended_by = train(provenance, prepared, run, workers)
         if run and not ended_by:

@@ -8,6 +8,7 @@ import zipfile
 
 import pytest
 
+from pipelines.commands import COMMANDS
 from tests.support.runs import ROOT
 
 pytestmark = pytest.mark.tensorflow_only  # nothing here depends on the backend: once is enough
@@ -41,23 +42,58 @@ def test_contents(wheel):
     assert names - info == modules | {f"{package}/py.typed" for package in PACKAGES}
 
 
-def test_works_elsewhere(wheel, tmp_path):
-    site, empty = tmp_path / "site", tmp_path / "empty"
-    empty.mkdir()
-    zipfile.ZipFile(wheel).extractall(site)
+@pytest.fixture(scope="module")
+def site(wheel, tmp_path_factory):
+    """The wheel installed where no checkout is, its console commands in `bin`."""
+    site = tmp_path_factory.mktemp("site")
+    pip = ["pip", "install", "-q", "--no-deps", "--target", str(site), str(wheel)]
+    subprocess.run([sys.executable, "-m", *pip], check=True)
+    return site
+
+
+def run_elsewhere(command, site, directory):
+    return subprocess.run(
+        list(map(str, command)),
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_works_elsewhere(site, tmp_path):
     code = (
         "import runpy, sys, tf_relpos, pipelines\n"
         f"assert all(m.__file__.startswith({str(site)!r}) for m in (tf_relpos, pipelines))\n"
         "sys.argv = ['train_wmt', '--help']\n"
         "runpy.run_module('pipelines.train_wmt', run_name='__main__')"
     )
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=empty,
-        env={**os.environ, "PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    result = run_elsewhere([sys.executable, "-c", code], site, tmp_path)
     assert result.returncode == 0, result.stderr
     assert "--max_relative_position" in result.stdout
+
+
+def test_console_commands(site, tmp_path):
+    """One for each command line; each speaks of itself as it was called."""
+    programs = {path.name for path in (site / "bin").iterdir()}
+    assert programs == {f"tf-relpos-{name.removesuffix('_wmt')}" for name in COMMANDS}
+    for program in programs:
+        result = run_elsewhere([site / "bin" / program, "--help"], site, tmp_path)
+        assert result.stdout.startswith(f"usage: {program} [flags]\n"), result.stderr
+    result = run_elsewhere([site / "bin" / "tf-relpos-train", "--stepz", "3"], site, tmp_path)
+    assert result.returncode == 2
+    assert result.stderr == "error: unrecognized arguments: --stepz 3; see tf-relpos-train --help\n"
+
+
+def test_console_commands_of_the_layers_alone_say_what_is_missing(site, tmp_path):
+    code = (
+        "import sys\n"
+        "sys.modules['simple_parsing'] = None\n"
+        "from pipelines.commands import train_wmt\n"
+        "train_wmt()"
+    )
+    result = run_elsewhere([sys.executable, "-c", code], site, tmp_path)
+    assert result.returncode == 2
+    hint = "which this needs: pip install 'tf_relpos[pipelines]'"
+    assert result.stderr == f"error: simple_parsing is not installed, {hint}\n"

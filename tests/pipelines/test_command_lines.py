@@ -151,6 +151,13 @@ def test_the_run_directory(trained_run):
     assert {name: record[name] for name in names} == dict(zip(names, values, strict=True))
 
 
+def test_the_flags_that_a_run_leaves_train_the_same_again(trained_run, tmp_path):
+    arguments = ["--config", str(trained_run / "config.toml"), "--run_dir", str(tmp_path)]
+    config, corpus, _ = train_wmt.parse(arguments)
+    assert config == RunDirectory(trained_run).config()
+    assert set(corpus.splits) == {"train", "valid", "test"}
+
+
 @pytest.mark.parametrize("checkpoint", ["last", "best", "average"])
 def test_evaluate_scores_and_records(trained_run, corpus, monkeypatch, capfd, checkpoint):
     before = len(json.loads((trained_run / "scores.json").read_text()))

@@ -1,0 +1,40 @@
+"""The command lines: a row for each, from which `python -m pipelines` makes its list.
+
+An installation gives them names of their own, `tf-relpos-train` and so on: the section
+`options.entry_points` of `setup.cfg`.
+"""
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+# The module, and what it does.
+COMMANDS = {
+    "prepare": "learn subwords from parallel text and make arrays of it",
+    "train_wmt": "train a translator, score it and export it",
+    "evaluate": "score a trained model on a text",
+    "translate": "translate standard input, with a model in any form",
+    "export": "write a trained model in a form to deploy",
+}
+
+
+def run_command(name: str) -> NoReturn:
+    """Runs the command line of a module in `COMMANDS` on the arguments of the process."""
+    try:
+        from pipelines.command_line import run
+
+        main = importlib.import_module(f"pipelines.{name}").main
+    except ModuleNotFoundError as error:  # the layers alone are installed, and the commands as well
+        hint = "pip install 'tf_relpos[pipelines]'"
+        print(f"error: {error.name} is not installed, which this needs: {hint}", file=sys.stderr)
+        sys.exit(2)
+    run(main)
+
+
+def __getattr__(name: str) -> Callable[[], NoReturn]:
+    """The function behind a console command, which bears the name of its module."""
+    if name not in COMMANDS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return functools.partial(run_command, name)

@@ -1,0 +1,51 @@
+"""The list of the command lines, versions, and what each knows of itself."""
+
+import re
+import subprocess
+import sys
+from importlib import metadata
+
+import pytest
+
+from pipelines.commands import COMMANDS
+from tests.support.runs import ENVIRONMENT, ROOT, run_command
+
+pytestmark = pytest.mark.tensorflow_only
+
+
+def pipelines(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "pipelines", *arguments],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",)])
+def test_the_package_lists_the_commands(arguments):
+    listed = pipelines(*arguments)
+    assert listed.returncode == 0
+    assert re.findall(r"^  (\w+)  +\S", listed.stdout, re.MULTILINE) == list(COMMANDS)
+
+
+def test_the_package_runs_a_command():
+    assert pipelines("train-wmt", "--help").stdout.startswith(
+        "usage: python -m pipelines train_wmt [flags]\n"
+    )
+    wrong = pipelines("trane")
+    assert wrong.returncode == 2
+    assert re.fullmatch(r"error: the command must be one of prepare, .*, got trane\n", wrong.stderr)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_tells_its_version_and_its_flags(command):
+    told = run_command(command, ["--version"])
+    assert told.returncode == 0
+    assert told.stdout.startswith(f"tf_relpos {metadata.version('tf_relpos')}, tensorflow 2.")
+    text = run_command(command, ["--help"]).stdout
+    assert text.startswith(f"usage: python -m pipelines.{command} [flags]\n")
+    assert {"--version", "--config", "--help"} <= set(re.findall(r"--\w+", text))
+    assert "Literal" not in text and "default: None" not in text
