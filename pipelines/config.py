@@ -177,11 +177,6 @@ class RunConfig:
         Args:
             prepared: the preparation that was trained on, if it was one, which decides some.
         """
-        tables: dict[str, Any] = {
-            "corpus": self.corpus,
-            "model": self.model,
-            "training": self.training,
-        }
         left_out = DECIDED_BY_PREPARATION if prepared else set()
         if self.corpus.train_source:
             left_out = {"dataset"}
