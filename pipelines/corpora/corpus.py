@@ -11,6 +11,7 @@ class Corpus(Protocol):
         name: "demo", the name of a TFDS data set, or one derived from the first training file.
         source_language, target_language: codes such as "en" and "de".
         splits: those of "train", "valid" and "test" that exist, in this order.
+        files: those that it reads, in their order; empty for what is named without doubt.
         text_bytes: size of the files that it reads, so that other text under the same name is
             noticed; None for what is named without doubt.
     """
@@ -19,6 +20,7 @@ class Corpus(Protocol):
     source_language: str
     target_language: str
     splits: tuple[str, ...]
+    files: tuple[str, ...]
 
     @property
     def text_bytes(self) -> int | None: ...

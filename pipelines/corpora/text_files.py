@@ -7,7 +7,7 @@ import re
 import stat
 import zlib
 from collections.abc import Iterator, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
 from pipelines.errors import InputError
 
@@ -59,8 +59,9 @@ class TextFileCorpus:
         self.source_language = source_language
         self.target_language = target_language
         self.splits = tuple(self._files)
-        paths = (path for files in self._files.values() for pair in files for path in pair)
-        self.text_bytes = sum(os.path.getsize(path) for path in paths)
+        pairs = chain.from_iterable(self._files.values())
+        self.files = tuple(chain.from_iterable(pairs))
+        self.text_bytes = sum(os.path.getsize(path) for path in self.files)
 
     def pairs(self, split: str) -> Iterator[tuple[str, str]]:
         """Stream the pairs of a split, empty lines included. See the class for errors."""

@@ -36,6 +36,7 @@ class TfdsCorpus:
 
     splits = tuple(_SPLITS)
     text_bytes = None
+    files: tuple[str, ...] = ()
 
     def __init__(
         self,

@@ -2,13 +2,15 @@
 
 <directory>/
   tokenizer.model               SentencePiece
-  train/                        the tokenized corpus, see `pipelines.data.dataset`; written last
+  train/                        the tokenized corpus, see `pipelines.data.dataset`; appears last
   valid.source valid.target     held-out text as it is, so that scores are of raw text
   test.source test.target
+  text.json                     `pipelines.files.fingerprints` of the files that it was made from
   lock                          held by the process that writes
 """
 
 import logging
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import chain
@@ -21,8 +23,9 @@ from pipelines.data.dataset_writer import TokenizedCorpusWriter
 from pipelines.data.tokenization import tokenize
 from pipelines.data.tokenizer import Tokenizer, train_tokenizer
 from pipelines.errors import InputError
-from pipelines.files.atomic import exclusive, new_file
+from pipelines.files.atomic import exclusive, new_directory, new_file
 from pipelines.files.checksums import CHECKSUMS, sha256
+from pipelines.files.fingerprints import are_unchanged, write_fingerprints
 
 _LOG = logging.getLogger(__name__)
 
@@ -30,6 +33,7 @@ MAX_LENGTH = 256
 NUM_SHAPES = 8
 
 _HELD_OUT = ("valid", "test")
+_TOKENIZER, _TEXT = "tokenizer.model", "text.json"
 
 # A bucket holds at least a batch of eight replicas with the usual 4,096 tokens, or rare long pairs
 # would make a bucket that never fills a batch.
@@ -50,7 +54,7 @@ class Prepared:
 
     @property
     def tokenizer_path(self) -> Path:
-        return self.directory / "tokenizer.model"
+        return self.directory / _TOKENIZER
 
     @property
     def checksums_path(self) -> Path:
@@ -88,11 +92,12 @@ def prepare(
 ) -> Prepared:
     """Makes the tokenizer and the arrays of a corpus, or opens those that are there already.
 
-    Memory does not grow with the corpus. Interrupted work starts again from the beginning.
+    Memory does not grow with the corpus. Interrupted work starts again from the beginning. Nothing
+    appears before everything is made.
 
     Args:
         corpus: the text.
-        directory: where to write; other files in it are left alone.
+        directory: where to write; files that are there are left alone.
         vocabulary_size: V.
         max_length: pairs with more ids on a side are dropped, the end id included.
         num_shapes: the most length buckets.
@@ -100,9 +105,10 @@ def prepare(
             learning one.
 
     Raises:
-        InputError: the directory holds a preparation with other settings or a damaged one, is
-            being written by another process or cannot be written to; the corpus cannot be read,
-            or nothing is left of it.
+        InputError: the directory holds a preparation with other settings, of other text or a
+            damaged one, holds other files by the names that are written, is being written by
+            another process or cannot be written to; the corpus cannot be read, or nothing is left
+            of it.
     """
     directory = Path(directory)
     settings = {
@@ -124,9 +130,14 @@ def prepare(
             raise InputError(f"cannot write to {directory}: {error.strerror}") from error
         with exclusive(directory / "lock"):
             if not (directory / "train").exists():  # another process may have just made it
-                _make(corpus, directory, settings, tokenizer)
+                _complete(corpus, directory, settings, tokenizer)
     prepared = open_prepared(directory)
     _check_same(directory, prepared.settings, settings)
+    if not are_unchanged(directory / _TEXT, corpus.files):
+        raise InputError(
+            f"the text of {corpus.name} is not what {directory} was prepared from: choose another "
+            "directory or the same text"
+        )
     return prepared
 
 
@@ -148,16 +159,47 @@ def open_prepared(directory: str | Path) -> Prepared:
     return prepared
 
 
+def _complete(
+    corpus: Corpus, directory: Path, settings: dict[str, Any], tokenizer: str | Path | None
+) -> None:
+    """Makes everything out of sight, then moves it to its place, `train` last.
+
+    Whoever was killed while moving has left the rest to be moved.
+    """
+    made = directory / ".prepared"
+    if not made.exists():
+        held_out = (_text_paths(directory, split) for split in _held_out(corpus))
+        written = (directory / _TOKENIZER, directory / _TEXT, *chain.from_iterable(held_out))
+        _check_nothing_is_replaced(written)
+        with new_directory(made) as temporary:
+            _make(corpus, temporary, settings, tokenizer)
+    moves = {path: directory / path.name for path in made.iterdir()}
+    _check_nothing_is_replaced(moves.values())
+    for path in sorted(moves, key=lambda path: path.name == "train"):
+        path.rename(moves[path])
+    made.rmdir()
+
+
+def _check_nothing_is_replaced(paths: Iterable[Path]) -> None:
+    for path in paths:
+        if os.path.lexists(path):
+            raise InputError(
+                f"{path} exists already, and is no part of a complete preparation: choose another "
+                "directory, or move it away"
+            )
+
+
 def _make(
     corpus: Corpus, directory: Path, settings: dict[str, Any], tokenizer: str | Path | None
 ) -> None:
-    """Writes everything, `train` last."""
+    """Writes everything."""
     vocabulary_size = settings["vocabulary_size"]
+    write_fingerprints(directory / _TEXT, corpus.files)
     # Held-out text comes first: a fault in it shows before minutes of learning.
-    held_out = [split for split in _HELD_OUT if split in corpus.splits]
+    held_out = _held_out(corpus)
     for split in held_out:
         _write_text(directory, split, corpus.pairs(split))
-    tokenizer_path = directory / "tokenizer.model"
+    tokenizer_path = directory / _TOKENIZER
     if tokenizer is None:
         _LOG.info(f"learning {vocabulary_size:,} subwords from {corpus.name}")
         sentences = chain.from_iterable(corpus.pairs("train"))
@@ -179,6 +221,10 @@ def _make(
         metadata=metadata,
     ) as writer:
         tokenize(corpus.pairs("train"), Tokenizer(tokenizer_path), writer)
+
+
+def _held_out(corpus: Corpus) -> list[str]:
+    return [split for split in _HELD_OUT if split in corpus.splits]
 
 
 def _write_text(directory: Path, split: str, pairs: Iterable[tuple[str, str]]) -> None:

@@ -60,6 +60,7 @@ class DemoCorpus:
     name = "demo"
     source_language = "en"
     target_language = "de"
+    files: tuple[str, ...] = ()
 
     def __init__(
         self,

@@ -65,7 +65,12 @@ def check_the_same_command(text, directory, expected, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "reached", ["valid.target", ".train.*.incomplete/source_ids.npy"], ids=["learning", "writing"]
+    "reached",
+    [
+        "..prepared.*.incomplete/valid.target",
+        "..prepared.*.incomplete/.train.*.incomplete/source_ids.npy",
+    ],
+    ids=["learning", "writing"],
 )
 def test_killed(reached, text, expected, tmp_path, monkeypatch):
     process = start(text, tmp_path)
@@ -104,7 +109,7 @@ def test_a_full_disk(size, text, expected, tmp_path):
     corpus = TextFileCorpus(**text)
     with largest_files(size), pytest.raises(InputError) as refused:
         prepare_corpus(corpus, tmp_path, **SETTINGS)
-    assert re.fullmatch(rf"cannot write {tmp_path}/[\w.]+: File too large", str(refused.value))
+    assert re.fullmatch(rf"cannot write {tmp_path}/[\w./]+: File too large", str(refused.value))
     assert not list(tmp_path.glob("*train*")) and not list(tmp_path.glob("*incomplete*"))
     prepare_corpus(corpus, tmp_path, **SETTINGS)
     assert contents(tmp_path) == expected

@@ -1,6 +1,7 @@
 """From text to arrays: everything arrives, is found again, and is refused when it does not fit."""
 
 import random
+import shutil
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import tensorflow as tf
 
 import pipelines.data.tokenization
 from pipelines.command_line import show_log
+from pipelines.corpora.text_files import TextFileCorpus
 from pipelines.data.dataset import METADATA_FILE
 from pipelines.data.preparation import open_prepared, prepare
 from pipelines.data.tokenizer import Tokenizer
@@ -19,6 +21,7 @@ class WordCorpus:
 
     source_language, target_language = "en", "de"
     text_bytes = None
+    files = ()
 
     def __init__(self, sizes, name="words", odd=()):
         self.name = name
@@ -131,6 +134,47 @@ def test_other_text_under_the_same_name_is_refused(corpus, directory):
         prepare(longer, directory, **SETTINGS)
 
 
+def test_text_that_has_changed_in_place_is_refused(tmp_path):
+    sides = [tmp_path / name for name in ("words.en", "words.de")]
+    for side, path in enumerate(sides):
+        pairs = WordCorpus({"train": 50}).pairs("train")
+        path.write_text("".join(f"{pair[side]}\n" for pair in pairs))
+    made = prepare(TextFileCorpus(*sides), tmp_path / "run", **SETTINGS)
+    assert prepare(TextFileCorpus(*sides), tmp_path / "run", **SETTINGS).settings == made.settings
+    sides[1].write_text(sides[1].read_text().replace("zwei", "drei"))
+    with pytest.raises(InputError, match="the text of words is not what .*run was prepared from"):
+        prepare(TextFileCorpus(*sides), tmp_path / "run", **SETTINGS)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.model", "valid.source", "text.json"])
+@pytest.mark.parametrize("also_fails", [False, True])
+def test_files_that_are_there_are_never_replaced(tmp_path, name, also_fails):
+    (tmp_path / name).write_text("somebody's own")
+    corpus = WordCorpus({"train": 0 if also_fails else 50, "valid": 2})
+    with pytest.raises(InputError, match=f"{name} exists already, .* choose another directory"):
+        prepare(corpus, tmp_path, **SETTINGS)
+    assert (tmp_path / name).read_text() == "somebody's own"
+    assert {path.name for path in tmp_path.iterdir()} == {name, "lock"}
+
+
+def test_what_was_not_moved_to_its_place_before_a_kill_is_moved_there(tmp_path, corpus, directory):
+    """Nothing is made again."""
+    shutil.copytree(directory, tmp_path / "run" / ".prepared")
+    (tmp_path / "run" / ".prepared" / "lock").unlink()
+    (tmp_path / "run" / ".prepared" / "valid.source").rename(tmp_path / "run" / "valid.source")
+    (tmp_path / "run" / "test.target").write_text("somebody's own")
+    with pytest.raises(InputError, match="test.target exists already"):
+        prepare(corpus, tmp_path / "run", **SETTINGS)
+    (tmp_path / "run" / "test.target").unlink()
+    prepare(corpus, tmp_path / "run", **SETTINGS)
+    assert content_of(tmp_path / "run") == content_of(directory)
+
+
+def content_of(directory):
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+
+
 def test_interrupted_work_is_begun_again(tmp_path):
     class Broken(WordCorpus):
         readings = 0
@@ -143,7 +187,7 @@ def test_interrupted_work_is_begun_again(tmp_path):
 
     with pytest.raises(InputError, match="^line 332 is missing$"):
         prepare(Broken({"train": 331}), tmp_path / "run", **SETTINGS)
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["lock", "tokenizer.model"]
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["lock"]
     with pytest.raises(InputError, match="no tokenized corpus"):
         open_prepared(tmp_path / "run")
     assert len(prepare(WordCorpus({"train": 331}), tmp_path / "run", **SETTINGS).train) == 331

@@ -33,8 +33,8 @@ TRAINING = {
 # What is seen on disk when a run is killed: while it learns subwords, writes arrays, writes a
 # checkpoint, has just written one; then at random moments; and at the end while it exports.
 SEEN = [
-    "run/prepared/valid.source",
-    "run/prepared/.train.*.incomplete",
+    "run/prepared/..prepared.*.incomplete/valid.source",
+    "run/prepared/..prepared.*.incomplete/.train.*.incomplete",
     "run/checkpoints/.step-*.incomplete",
     "run/checkpoints/step-*",
     "run/checkpoints/.step-*.incomplete",
