@@ -1,18 +1,32 @@
 """Scores a trained model: python -m pipelines.evaluate --run_dir DIR --source F --reference F"""
 
-from collections.abc import Sequence
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from simple_parsing import choice
 
 from pipelines.command_line import lasting_output, parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
+from pipelines.files.atomic import write_text
 from pipelines.importing import load_tensorflow
 from pipelines.translators.base import check_search
 from tf_relpos.config import ALPHA, BEAM_SIZE
 
-DESCRIPTION = """Translate a text with a trained model and score it with sacreBLEU. The score is
-printed with its signature and appended to scores.json in the run directory."""
+if TYPE_CHECKING:
+    from pipelines.run.comparison import Difference
+    from pipelines.run.metrics import Score
+
+DESCRIPTION = """Translate a text with a trained model and score it with sacreBLEU: BLEU, chrF and
+TER. The scores are printed with their signatures and appended to scores.json in the run
+directory."""
+
+# Of sacreBLEU. Those named flores download a SentencePiece model when they are first used.
+TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none", "flores101", "flores200")
 
 
 @dataclass(frozen=True)
@@ -23,45 +37,125 @@ class EvaluateFlags:
     """the directory of a training run"""
     source: str
     """text to translate, plain or gzipped, a sentence a line"""
-    reference: str
-    """its reference translation, line by line"""
+    reference: list[str]
+    """its reference translation, line by line; several files are as many references"""
     checkpoint: Literal["last", "best", "average"] = "last"
     """which weights"""
     beam_size: int = BEAM_SIZE
     """hypotheses kept; 1 is greedy search"""
     alpha: float = ALPHA
     """length penalty"""
+    tokenize: str | None = choice(*TOKENIZERS, default=None)
+    """sacreBLEU's tokenizer for BLEU; that of the target language unless given"""
+    lowercase: bool = False
+    """ignore case in BLEU and chrF as well; TER always does"""
+    comet: str | None = None
+    """also COMET, by the program comet-score, with this model: its name, such as
+    Unbabel/wmt22-comet-da, or a .ckpt file"""
+    output: str | None = None
+    """a new file for the translations"""
+    compare_with: str | None = None
+    """test whether the scores differ from those of another run directory, or of a file of
+    translations: paired bootstrap"""
 
     def __post_init__(self) -> None:
         check_search(beam_size=self.beam_size, alpha=self.alpha)
+        if self.comet and len(self.reference) > 1:
+            raise InputError(f"comet takes one reference, got {len(self.reference)}")
+        if self.compare_with and not os.path.exists(self.compare_with):
+            raise InputError(f"compare_with must be a run directory or a file: {self.compare_with}")
+        if self.output:
+            _check_new_file("output", Path(self.output))
+
+
+def _check_new_file(argument: str, path: Path) -> None:
+    if path.exists():
+        raise InputError(f"{argument} must not exist yet, got {path}")
+    if not os.access(path.parent, os.W_OK):
+        raise InputError(f"{argument} must be in a directory that can be written, got {path}")
 
 
 def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(EvaluateFlags, DESCRIPTION, "python -m pipelines.evaluate", arguments)
-    sources, references = list(read_lines(flags.source)), list(read_lines(flags.reference))
-    if len(sources) != len(references):
-        raise InputError(
-            f"{flags.source} has {len(sources)} lines, but {flags.reference} has {len(references)}"
-        )
+    sources = list(read_lines(flags.source))
+    references = [_lines_like(sources, path, flags.source) for path in flags.reference]
+    baseline = None
+    if flags.compare_with and not os.path.isdir(flags.compare_with):
+        baseline = _lines_like(sources, flags.compare_with, flags.source)
 
     load_tensorflow()
+    from pipelines.run.comet import Comet
+    from pipelines.run.comparison import compare
     from pipelines.run.directory import RunDirectory
-    from pipelines.run.metrics import bleu
+    from pipelines.run.metrics import compute, sacrebleu_metrics
     from pipelines.run.scoring import score_record
     from pipelines.translators.keras_model import load_translator
 
     run_directory = RunDirectory(flags.run_dir)
+    config = run_directory.config()
+    metrics = sacrebleu_metrics(
+        config.corpus.target_language, tokenize=flags.tokenize, lowercase=flags.lowercase
+    )
+    comet = Comet(flags.comet) if flags.comet else None
     search = {"beam_size": flags.beam_size, "alpha": flags.alpha}
     translator, step = load_translator(run_directory, flags.checkpoint, **search)
-    config = run_directory.config()
-    score = bleu(translator.translate(sources), references, config.corpus.target_language)
+    if flags.compare_with and baseline is None:
+        other, _ = load_translator(RunDirectory(flags.compare_with), flags.checkpoint, **search)
+        baseline = other.translate(sources)
+    translations = translator.translate(sources)
+    scores = compute(metrics, translations, references)
     where = {"split": flags.source, "checkpoint": flags.checkpoint, "step": step}
+    record = score_record(config, scores, **where, **search) | {"reference": flags.reference}
     # What took minutes is shown even if the directory cannot be written, and kept even if the
-    # reader of the output has gone.
+    # reader of the output has gone, or what comes next fails.
     with lasting_output():
-        signature = f"{score.signature}|checkpoint:{flags.checkpoint}|step:{step}"
-        print(f"BLEU {score.score:.2f}  ({signature})", flush=True)
-    run_directory.add_score(score_record(config, score, **where, **search))
+        for score in scores.values():
+            _show(score, flags, step)
+        try:
+            if flags.output:
+                _write_lines(Path(flags.output), translations)
+            if baseline:
+                differences = compare(metrics, baseline, translations, references)
+                record["compared_with"] = _show_differences(differences, flags)
+            if comet:
+                score = comet(sources, translations, references[0])
+                _show(score, flags, step)
+                record |= {"comet": score.score, "comet_signature": score.signature}
+        finally:
+            run_directory.add_score(record)
+
+
+def _show(score: "Score", flags: EvaluateFlags, step: int) -> None:
+    signature = f"{score.signature}|checkpoint:{flags.checkpoint}|step:{step}"
+    digits = 4 if score.name == "COMET" else 2
+    print(f"{score.name} {score.score:.{digits}f}  ({signature})", flush=True)
+
+
+def _show_differences(
+    differences: "Mapping[str, Difference]", flags: EvaluateFlags
+) -> dict[str, Any]:
+    """Prints them; returns them as they are recorded."""
+    for found in differences.values():
+        print(
+            f"{found.name} {found.difference:+.2f} on {found.baseline:.2f} of "
+            f"{flags.compare_with}, p = {found.p_value:.3f}  ({found.signature})",
+            flush=True,
+        )
+    records = {name: dataclasses.asdict(found) for name, found in differences.items()}
+    return {"translations": flags.compare_with, **records}
+
+
+def _write_lines(path: Path, texts: Sequence[str]) -> None:
+    """A line for each text, whatever the model says."""
+    write_text(path, "".join(text.replace("\n", " ") + "\n" for text in texts))
+
+
+def _lines_like(sources: list[str], path: str, source: str) -> list[str]:
+    """The lines of a file that must have as many as the source."""
+    lines = list(read_lines(path))
+    if len(lines) != len(sources):
+        raise InputError(f"{source} has {len(sources)} lines, but {path} has {len(lines)}")
+    return lines
 
 
 if __name__ == "__main__":

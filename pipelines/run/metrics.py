@@ -2,10 +2,11 @@
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sacrebleu.metrics import BLEU
+from sacrebleu.metrics import BLEU, CHRF, TER
+from sacrebleu.metrics.base import Metric
 
 from pipelines.errors import InputError
 
@@ -23,31 +24,69 @@ _TOKENIZERS = {
 
 @dataclass(frozen=True)
 class Score:
-    """A corpus score, 0 to 100, and the signature that says how it was computed."""
+    """A corpus score, 0 to 100 unless it is COMET's, and how it was computed."""
 
+    name: str
     score: float
     signature: str
 
 
-def bleu(translations: Sequence[str], references: Sequence[str], target_language: str) -> Score:
-    """Corpus BLEU of detokenized text against one reference.
+def sacrebleu_metrics(
+    target_language: str, *, tokenize: str | None = None, lowercase: bool = False
+) -> dict[str, Metric]:
+    """BLEU, chrF and TER, by the names that `scores.json` gives them.
 
     Args:
-        translations, references: a sentence each, in the same order.
-        target_language: its code, such as "zh" or "pt-BR", which decides the tokenizer.
+        target_language: its code, such as "zh" or "pt-BR", which decides how words are told.
+        tokenize: sacreBLEU's name of another tokenizer for BLEU.
+        lowercase: whether case does not count; in TER it never does, which is sacreBLEU's default.
+
+    Raises:
+        InputError: the tokenizer cannot be used here.
+    """
+    if tokenize:
+        check_tokenizer(tokenize)
+    by_character = _TOKENIZERS.get(_code(target_language)) in ("zh", "ja-mecab")
+    return {
+        "bleu": BLEU(tokenize=tokenize or tokenizer_for(target_language), lowercase=lowercase),
+        "chrf": CHRF(lowercase=lowercase),
+        "ter": TER(normalized=by_character, asian_support=by_character),
+    }
+
+
+def compute(
+    metrics: Mapping[str, Metric],
+    translations: Sequence[str],
+    references: Sequence[Sequence[str]],
+) -> dict[str, Score]:
+    """Corpus scores of detokenized text.
+
+    Args:
+        metrics: what to compute, by name.
+        translations: a sentence each.
+        references: one or several translations of the whole text, each in the same order.
 
     Raises:
         InputError: nothing to score, or other counts of translations and references.
     """
-    if len(translations) != len(references):
-        raise InputError(
-            f"the source has {len(translations)} lines, but the reference has {len(references)}"
-        )
-    if not references:
+    for reference in references:
+        if len(translations) != len(reference):
+            raise InputError(
+                f"the source has {len(translations)} lines, but the reference has {len(reference)}"
+            )
+    if not translations:
         raise InputError("there is nothing to score: the source is empty")
+    scores = {}
+    for key, metric in metrics.items():
+        result = metric.corpus_score(list(translations), references)
+        scores[key] = Score(result.name, result.score, str(metric.get_signature()))
+    return scores
+
+
+def bleu(translations: Sequence[str], references: Sequence[str], target_language: str) -> Score:
+    """Corpus BLEU against one reference. See `compute` and `sacrebleu_metrics`."""
     metric = BLEU(tokenize=tokenizer_for(target_language))
-    score = metric.corpus_score(list(translations), [list(references)]).score
-    return Score(score, str(metric.get_signature()))
+    return compute({"bleu": metric}, translations, [references])["bleu"]
 
 
 @functools.cache
@@ -56,8 +95,7 @@ def tokenizer_for(language: str) -> str:
 
     What is missing is told once: a training run should not end for it.
     """
-    code = language.lower().replace("_", "-").partition("-")[0]
-    name = _TOKENIZERS.get(code, BLEU.TOKENIZER_DEFAULT)
+    name = _TOKENIZERS.get(_code(language), BLEU.TOKENIZER_DEFAULT)
     try:
         check_tokenizer(name)
     except InputError as error:
@@ -66,11 +104,18 @@ def tokenizer_for(language: str) -> str:
     return name
 
 
+def _code(language: str) -> str:
+    """The language of a code that may have a script and a region: "zh_Hant-TW" is "zh"."""
+    return language.lower().replace("_", "-").partition("-")[0]
+
+
 def check_tokenizer(name: str) -> None:
     """Raises InputError if a tokenizer of sacreBLEU's cannot be used here."""
     try:
         BLEU(tokenize=name)
-    except (RuntimeError, ImportError, AssertionError) as error:  # what sacreBLEU raises
+    except OSError as error:  # some download a SentencePiece model when they are first used
+        raise InputError(f"BLEU's tokenizer {name} cannot be loaded: {error}") from error
+    except (RuntimeError, ImportError, AssertionError) as error:
         extra = name.partition("-")[0]
         raise InputError(
             f"BLEU's tokenizer {name} needs packages: pip install 'sacrebleu[{extra}]'"

@@ -36,7 +36,7 @@ def finish(prepared: Prepared, run: TrainingRun, export_dir: str | Path | None) 
         run.add_score(
             score_record(
                 config,
-                score,
+                {"bleu": score},
                 split=split,
                 checkpoint=checkpoint,
                 step=step,

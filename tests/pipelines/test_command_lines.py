@@ -174,6 +174,40 @@ def test_evaluate_scores_and_records(trained_run, corpus, monkeypatch, capfd, ch
     assert record["signature"] in captured.out
 
 
+def test_evaluate_compares_two_runs_and_writes_what_it_scored(
+    trained_run, corpus, tmp_path, monkeypatch, capfd
+):
+    run_dir = shutil.copytree(trained_run, tmp_path / "run")
+    source, reference = corpus / "test.en", corpus / "test.de"
+    output = tmp_path / "found.de"
+    arguments = ["--run_dir", run_dir, "--source", source, "--reference", reference, reference]
+    arguments += ["--beam_size", 1, "--lowercase", "--tokenize", "none"]
+    assert (
+        call(
+            evaluate.main,
+            [*arguments, "--compare_with", trained_run, "--output", output],
+            monkeypatch,
+        )
+        == 0
+    )
+    lines = capfd.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["BLEU", "chrF2", "TER"] * 2
+    assert "nrefs:2|case:lc|eff:no|tok:none" in lines[0]
+    assert all(" +0.00 on " in line and "p = 1.000" in line for line in lines[3:])
+    found = output.read_text(encoding="utf-8").splitlines()
+    assert len(found) == 41 and found != reference.read_text(encoding="utf-8").splitlines()
+    # Against the reference itself, which is a file of lines like any other.
+    assert call(evaluate.main, [*arguments, "--compare_with", reference], monkeypatch) == 0
+    record = RunDirectory(run_dir).scores()[-1]
+    assert record["compared_with"]["bleu"]["difference"] < 0
+    assert record["compared_with"]["ter"]["baseline"] == 0
+    assert {"chrf", "chrf_signature", "ter", "ter_signature"} <= set(record)
+    # What is there already is kept, and nothing is translated first.
+    assert call(evaluate.main, [*arguments, "--output", output], monkeypatch) == 2
+    assert capfd.readouterr().err == f"error: output must not exist yet, got {output}\n"
+    assert output.read_text(encoding="utf-8").splitlines() == found
+
+
 def test_a_score_is_shown_before_it_cannot_be_recorded(trained_run, corpus, tmp_path):
     """As on a file system that cannot be written."""
     run_dir = shutil.copytree(trained_run, tmp_path / "run")
@@ -254,7 +288,7 @@ def test_help_names_the_flags(module, monkeypatch, capfd):
     expected = {
         train_wmt: ("--max_relative_position", "--virtual_cpus", "--run_dir", "--train_source"),
         prepare: ("--output", "--vocabulary_size", "--num_shapes"),
-        evaluate: ("--reference", "--beam_size", "--checkpoint"),
+        evaluate: ("--reference", "--beam_size", "--checkpoint", "--comet"),
         translate: ("--model", "--nbest", "--alpha"),
     }
     for flag in (*expected[module], "-h, --help"):

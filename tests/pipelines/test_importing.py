@@ -34,6 +34,10 @@ WRONG = {
     "evaluate": [
         ["--nosuchflag", "3"],
         ["--run_dir", "x", "--source", "x", "--reference", "x", "--beam_size", "0"],
+        ["--run_dir", "x", "--source", "x", "--reference", "x", "--output", "absent/x"],
+        ["--run_dir", "x", "--source", "x", "--reference", "x", "--compare_with", "absent"],
+        ["--run_dir", "x", "--source", "x", "--reference", "x", "y", "--comet", "x"],
+        ["--run_dir", "x", "--source", "x", "--reference", "x", "--tokenize", "x"],
     ],
     "translate": [
         ["--nosuchflag", "3"],

@@ -1,9 +1,13 @@
 """Scores are sacreBLEU's."""
 
 import pytest
+from sacrebleu.metrics import BLEU
 
 from pipelines.errors import InputError
-from pipelines.run.metrics import bleu, tokenizer_for
+from pipelines.evaluate import TOKENIZERS
+from pipelines.run.comet import Comet
+from pipelines.run.comparison import compare
+from pipelines.run.metrics import bleu, check_tokenizer, compute, sacrebleu_metrics, tokenizer_for
 from tests.support.layer_checks import run_python
 
 REFERENCES = ["the cat is on the mat", "there is a small dog in the garden"]
@@ -73,3 +77,71 @@ for _ in range(2):
 
 def test_languages_with_spaces_are_scored_as_always():
     assert {tokenizer_for(language) for language in ("de", "pt-BR", "FR", "kok", "")} == {"13a"}
+
+
+def test_chrf_and_ter_stand_beside_bleu():
+    metrics = sacrebleu_metrics("en")
+    scores = compute(metrics, ["the cat is on a mat", REFERENCES[1]], [REFERENCES])
+    assert [score.name for score in scores.values()] == ["BLEU", "chrF2", "TER"]
+    assert scores["bleu"] == bleu(["the cat is on a mat", REFERENCES[1]], REFERENCES, "en")
+    assert scores["ter"].score == pytest.approx(100 * 1 / 14)  # one word of 14
+    assert 80 < scores["chrf"].score < 100
+
+
+def test_the_nearest_of_several_references_counts():
+    translations, far = ["a cat is on the mat"], ["there lies some cat on a mat"]
+    metrics = sacrebleu_metrics("en")
+    both = compute(metrics, translations, [far, translations])
+    assert both["bleu"].score == pytest.approx(100) and both["ter"].score == 0
+    assert "nrefs:2" in both["bleu"].signature
+    assert compute(metrics, translations, [far])["bleu"].score < 50
+
+
+def test_lowercase_and_tokenizer_are_sacrebleus():
+    shouted = [line.upper() for line in REFERENCES]
+    scores = compute(sacrebleu_metrics("en", lowercase=True), shouted, [REFERENCES])
+    assert scores["bleu"].score == pytest.approx(100) == scores["chrf"].score
+    assert "case:lc" in scores["bleu"].signature
+    assert compute(sacrebleu_metrics("en"), shouted, [REFERENCES])["bleu"].score < 1
+    by_character = compute(sacrebleu_metrics("en", tokenize="char"), shouted, [REFERENCES])
+    assert "tok:char" in by_character["bleu"].signature
+
+
+def test_ter_of_chinese_counts_characters():
+    scores = compute(sacrebleu_metrics("zh"), ["一只猫坐在"], [["一只狗坐在"]])
+    assert scores["ter"].score == pytest.approx(100 / 5)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_the_tokenizers_of_the_flag_are_sacrebleus(name):
+    assert name in BLEU.TOKENIZERS
+    if not name.startswith("flores"):  # which are downloaded
+        check_tokenizer(name)
+
+
+def test_a_difference_is_told_from_chance():
+    metrics = sacrebleu_metrics("en")
+    references = [f"the {word} cat number {n} is on the mat" for n in range(40) for word in "abc"]
+    good = [line.replace("mat", "hat") if n % 9 == 0 else line for n, line in enumerate(references)]
+    bad = [line.replace("cat", "dog") if n % 2 == 0 else line for n, line in enumerate(references)]
+    found = compare(metrics, bad, good, [references])["bleu"]
+    scores = [compute(metrics, text, [references])["bleu"].score for text in (bad, good)]
+    assert found.baseline == scores[0]
+    assert found.difference == pytest.approx(scores[1] - scores[0])
+    assert found.p_value < 0.01 and "bs:1000" in found.signature
+    # As many mistakes elsewhere; and the same text, of which sacreBLEU itself says p = 0.001.
+    as_good = [
+        line.replace("mat", "hat") if n % 9 == 1 else line for n, line in enumerate(references)
+    ]
+    assert compare(metrics, good, as_good, [references])["bleu"].p_value > 0.3
+    assert {c.p_value for c in compare(metrics, good, good, [references]).values()} == {1.0}
+
+
+def test_comet_is_refused_where_it_is_not_installed(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(InputError, match="needs the program comet-score.*pipx install"):
+        Comet("Unbabel/wmt22-comet-da")
+    (tmp_path / "comet-score").write_text("#!/bin/sh\necho no such model >&2\nexit 1\n")
+    (tmp_path / "comet-score").chmod(0o755)
+    with pytest.raises(InputError, match="failed with comet absent: no such model"):
+        Comet("absent")(["a"], ["b"], ["c"])
