@@ -71,10 +71,9 @@ def export_tflite(
     _check_numbers(translator, max_source_length, max_target_length)
     output = Path(output)
     output = output if output.suffix == ".tflite" else output / "model.tflite"
-    if os.path.lexists(output):
-        raise InputError(f"output {output} exists already: choose another --output")
     tokenizer = exportable.tokenizer()
     tokenizer_output = output.with_suffix(".tokenizer.model")
+    _check_nothing_is_replaced(output, tokenizer_output, tokenizer)
     lengths = max_source_length, max_target_length
     search = _search_function(translator, *lengths, in_integers=quantization == "int8")
     metadata = {
@@ -87,12 +86,28 @@ def export_tflite(
         **_description(exportable),
     }
     converted = _completed(_convert(search, quantization), json.dumps(metadata))
-    # The model last: where it exists, so does its tokenizer.
-    with new_file(tokenizer_output) as file:
-        file.write_bytes(tokenizer)
+    # The model appears last: where it exists, so does its tokenizer. Both are written before.
     with new_file(output) as file:
         file.write_bytes(converted)
+        if not tokenizer_output.exists():
+            with new_file(tokenizer_output) as beside:
+                beside.write_bytes(tokenizer)
     return output
+
+
+def _check_nothing_is_replaced(output: Path, tokenizer_output: Path, tokenizer: bytes) -> None:
+    if os.path.lexists(output):
+        raise InputError(f"output {output} exists already: choose another --output")
+    is_there = os.path.lexists(tokenizer_output)
+    if is_there and not _holds(tokenizer_output, tokenizer):
+        raise InputError(
+            f"output {output} needs its tokenizer in {tokenizer_output}, which holds another one: "
+            "choose another --output"
+        )
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == content
 
 
 def _check_numbers(translator: Translator, max_source_length: int, max_target_length: int) -> None:

@@ -17,6 +17,13 @@ from pipelines.translators.base import TextTranslator, Translation
 
 METADATA_NAME, METADATA_FORMAT = "tf_relpos", 1
 
+# What translating needs of the metadata.
+_NEEDED = {
+    **dict.fromkeys(("max_source_length", "max_target_length", "vocabulary_size"), int),
+    **dict.fromkeys(("pad_id", "end_id"), int),
+    **dict.fromkeys(("tokenizer", "tokenizer_sha256"), str),
+}
+
 
 class TFLiteTranslator(TextTranslator):
     """Translates sentences one by one with TFLite.
@@ -36,7 +43,7 @@ class TFLiteTranslator(TextTranslator):
     """
 
     def __init__(self, path: str | os.PathLike, *, threads: int = 1):
-        path = Path(path)
+        self.path = path = Path(path)
         content = _read(path)
         self.metadata = _metadata(path, content)
         self._subwords = _subwords(path.with_name(self.metadata["tokenizer"]), self.metadata)
@@ -46,13 +53,21 @@ class TFLiteTranslator(TextTranslator):
                 interpreter = litert.Interpreter(model_content=content, num_threads=threads)
                 interpreter.allocate_tensors()
                 self._search = interpreter.get_signature_runner("serving_default")
-        except (RuntimeError, ValueError) as error:
+                shape = self._search.get_input_details()["source_ids"]["shape"].tolist()
+        except (RuntimeError, ValueError, KeyError) as error:
             raise InputError(f"{path} cannot be read: {first_line(error)}") from error
+        if shape != [1, self.metadata["max_source_length"]]:
+            raise InputError(
+                f"{path} is damaged: its max_source_length must be that of its input, of shape "
+                f"{shape}, got {self.metadata['max_source_length']}"
+            )
 
     def _translate_chunk(self, sentences: Sequence[str]) -> Iterator[list[Translation]]:
         for sentence in sentences:
             ids, score = self.search([*self._subwords.encode(sentence), self.metadata["end_id"]])
             ids = [i for i in ids if i not in (self.metadata["pad_id"], self.metadata["end_id"])]
+            if not all(0 <= i < self.metadata["vocabulary_size"] for i in ids):
+                raise InputError(f"{self.path} finds subwords that its tokenizer does not have")
             yield [Translation(self._subwords.decode(ids), score)]
 
     def search(self, source_ids: Sequence[int]) -> tuple[list[int], float]:
@@ -64,7 +79,10 @@ class TFLiteTranslator(TextTranslator):
         row = np.full((1, self.metadata["max_source_length"]), self.metadata["pad_id"], np.int32)
         source_ids = source_ids[: row.shape[1]]
         row[0, : len(source_ids)] = source_ids
-        found = self._search(source_ids=row)
+        try:
+            found = self._search(source_ids=row)
+        except RuntimeError as error:
+            raise InputError(f"{self.path} cannot be run: {first_line(error)}") from error
         return found["target_ids"][0].tolist(), float(found["score"][0])
 
 
@@ -96,17 +114,40 @@ def _metadata(path: Path, content: bytes) -> dict[str, Any]:
     try:
         entries = _entries(schema.Model.GetRootAs(content))
         metadata = json.loads(entries[METADATA_NAME])
+        if not isinstance(metadata, dict):
+            raise TypeError
     except KeyError:
         raise InputError(
             f"{path} has no {METADATA_NAME} metadata: export it with pipelines.export"
         ) from None
-    except (IndexError, TypeError, ValueError, struct.error) as error:
+    except _DAMAGE as error:
         raise InputError(f"{path} is damaged") from error
-    if metadata["format"] != METADATA_FORMAT:
+    if metadata.get("format") != METADATA_FORMAT:
         raise InputError(
-            f"{path} must have format {METADATA_FORMAT}, got {metadata['format']}: export it again"
+            f"{path} must have format {METADATA_FORMAT}, got {metadata.get('format')}: export it "
+            "again"
         )
+    for name, kind in _NEEDED.items():
+        if type(metadata.get(name)) is not kind:
+            raise InputError(
+                f"{path} is damaged: its metadata must have a {name} of type {kind.__name__}"
+            )
+    for name in ("pad_id", "end_id"):
+        if not 0 <= metadata[name] < metadata["vocabulary_size"]:
+            raise InputError(
+                f"{path} is damaged: its {name} must be a subword, got {metadata[name]}"
+            )
+    tokenizer = metadata["tokenizer"]
+    if Path(tokenizer).name != tokenizer or tokenizer in ("", "..") or "\0" in tokenizer:
+        raise InputError(f"{path} is damaged: its tokenizer must be a file beside it")
     return metadata
+
+
+# What reading of metadata that are none, or of a file that is cut, ends with.
+_DAMAGE = (
+    *(AttributeError, IndexError, TypeError, ValueError),
+    *(MemoryError, RecursionError, struct.error),
+)
 
 
 def _entries(model: Any) -> dict[str, bytes]:
@@ -125,4 +166,13 @@ def _subwords(path: Path, metadata: Mapping[str, Any]) -> sentencepiece.Sentence
         raise InputError(f"cannot read the tokenizer {path}: {error.strerror}") from error
     if hashlib.sha256(content).hexdigest() != metadata["tokenizer_sha256"]:
         raise InputError(f"{path} is not the tokenizer that the model was exported with")
-    return sentencepiece.SentencePieceProcessor(model_proto=content)
+    try:
+        subwords = sentencepiece.SentencePieceProcessor(model_proto=content or b"\0")
+    except RuntimeError as error:
+        raise InputError(f"the tokenizer {path} is not a SentencePiece model") from error
+    if subwords.get_piece_size() != metadata["vocabulary_size"]:
+        raise InputError(
+            f"the tokenizer {path} must have the {metadata['vocabulary_size']} subwords of the "
+            f"model, got {subwords.get_piece_size()}"
+        )
+    return subwords

@@ -1,7 +1,10 @@
 """The TFLite file finds what `beam_search` finds, with built-in operations, and explains itself."""
 
+import hashlib
 import itertools
+import json
 import random
+import shutil
 from dataclasses import replace
 
 import keras
@@ -15,9 +18,10 @@ from pipelines.data.tokenizer import Tokenizer, train_tokenizer
 from pipelines.errors import InputError
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.quantization import QUANTIZATIONS
-from pipelines.exporters.tflite import export_tflite
+from pipelines.exporters.tflite import _completed, export_tflite
 from pipelines.translators.keras_model import Translator
 from pipelines.translators.tflite import TFLiteTranslator, read_metadata
+from tests.support.full_disk import largest_files
 from tf_relpos import RelativeMultiHeadAttention, Transformer, TransformerConfig, beam_search
 
 V, S, L = 283, 19, 69
@@ -299,7 +303,22 @@ def test_places_that_cannot_be_used_are_refused(exportable, files, tokenizer_pat
     other = Transformer(TransformerConfig.preset("tiny", vocabulary_size=V + 1))
     with pytest.raises(InputError, match=f"have the {V + 1} subwords of the model, got {V}"):
         export_tflite(make_exportable(other, tokenizer_path), tmp_path / "x.tflite")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    (tmp_path / "x.tokenizer.model").write_bytes(b"somebody's own")
+    with pytest.raises(InputError, match=r"x\.tokenizer\.model, which holds another one: choose"):
+        export_tflite(exportable, tmp_path / "x.tflite")
+    assert (tmp_path / "x.tokenizer.model").read_bytes() == b"somebody's own"
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "x.tokenizer.model"}
+
+
+def test_on_a_full_disk_nothing_is_left(tokenizer_path, tmp_path):
+    exportable = make_exportable(make_model(inner_dim=2003), tokenizer_path)  # the larger file
+    size = tokenizer_path.stat().st_size
+    with largest_files(size), pytest.raises(InputError, match=r"x\.tflite: File too large"):
+        export_tflite(exportable, tmp_path / "x.tflite")
+    assert list(tmp_path.iterdir()) == []
+    shutil.copy(tokenizer_path, tmp_path / "x.tokenizer.model")  # the same is no obstacle
+    path = export_tflite(exportable, tmp_path / "x.tflite")
+    assert TFLiteTranslator(path).translate(["eins"])
 
 
 def test_unusable_files_are_refused(files, tokenizer_path, tmp_path):
@@ -322,6 +341,58 @@ def test_unusable_files_are_refused(files, tokenizer_path, tmp_path):
         path.write_bytes(content[:size])
         with pytest.raises(InputError, match="x.tflite (is damaged|cannot be read)"):
             TFLiteTranslator(path)
+
+
+TAMPERED = [
+    ({"max_source_length": 999_999_999_999}, r"of its input, of shape \[1, 19\], got 999999999999"),
+    ({"max_source_length": -1}, "got -1"),
+    ({"max_source_length": "19"}, "must have a max_source_length of type int"),
+    ({"max_source_length": True}, "must have a max_source_length of type int"),
+    ({"end_id": None}, "must have a end_id of type int"),
+    ({"end_id": 7}, None),  # a translation that never ends
+    ({"end_id": 10**12}, "its end_id must be a subword, got 1000000000000"),
+    ({"pad_id": -1}, "its pad_id must be a subword, got -1"),
+    ({"pad_id": [0]}, "must have a pad_id of type int"),
+    ({"vocabulary_size": 10**13}, "must have the 10000000000000 subwords of the model, got 283"),
+    ({"tokenizer": "../../x"}, "its tokenizer must be a file beside it"),
+    ({"tokenizer": ""}, "its tokenizer must be a file beside it"),
+    ({"tokenizer": ".."}, "its tokenizer must be a file beside it"),
+    ({"tokenizer": "a\0b"}, "its tokenizer must be a file beside it"),
+    ({"tokenizer_sha256": 1}, "must have a tokenizer_sha256 of type str"),
+    ({"format": None}, "must have format 1, got None"),
+    ({"format": {}}, "must have format 1, got {}"),
+    ([], "is damaged"),
+    (None, "is damaged"),
+    ("[" * 100_000, "is damaged"),
+    ("", "is damaged"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), TAMPERED)
+def test_tampered_metadata_are_told(files, tmp_path, change, message):
+    changed = {**read_metadata(files["none"]), **change} if isinstance(change, dict) else change
+    text = changed if isinstance(changed, str) else json.dumps(changed)
+    path = tmp_path / "none.tflite"
+    path.write_bytes(_completed(files["none"].read_bytes(), text))  # the later entry is read
+    beside = "none.tokenizer.model"
+    (tmp_path / beside).write_bytes((files["none"].with_name(beside)).read_bytes())
+    if message is None:
+        assert TFLiteTranslator(path).translate(["eins"])
+        return
+    with pytest.raises(InputError, match=message) as refused:
+        TFLiteTranslator(path).translate(["eins"])
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"\0\0", b"not one", b"\n" * 99])
+def test_a_tokenizer_that_is_none_is_told(files, tmp_path, content):
+    metadata = read_metadata(files["none"])
+    metadata["tokenizer_sha256"] = hashlib.sha256(content).hexdigest()
+    path = tmp_path / "none.tflite"
+    path.write_bytes(_completed(files["none"].read_bytes(), json.dumps(metadata)))
+    path.with_name("none.tokenizer.model").write_bytes(content)
+    with pytest.raises(InputError, match="none.tokenizer.model is not a SentencePiece model"):
+        TFLiteTranslator(path)
 
 
 def convert(model):
