@@ -14,7 +14,7 @@ from simple_parsing import choice
 from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
-from pipelines.translators.base import Translation, check_search
+from pipelines.translators.base import Sampling, Translation, check_search
 from pipelines.translators.open import open_translator
 from tf_relpos.config import BEAM_SIZE
 
@@ -41,6 +41,15 @@ class TranslateFlags:
     """length penalty; 0.6 unless given, or what a model was exported with"""
     checkpoint: str | None = choice("last", "best", "average", default=None)
     """which weights of a run directory; last unless given"""
+    sample: bool = False
+    """draw translations from the model of a run directory instead of searching for the best, as
+    for back-translation"""
+    temperature: float | None = None
+    """of --sample: below 1 likely words become likelier; 1 unless given"""
+    top_k: int | None = None
+    """of --sample: draw from this many of the most probable subwords; from all unless given"""
+    seed: int | None = None
+    """of --sample: the same for the same translations; 1 unless given"""
     batch: int = 128
     """at most this many sentences are translated together"""
     verbose: bool = False
@@ -51,11 +60,28 @@ class TranslateFlags:
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
         check_search(beam_size=self.beam_size, alpha=self.alpha)
+        _ = self.sampling  # checks it
         beam_size = BEAM_SIZE if self.beam_size is None else self.beam_size
         if self.nbest > beam_size:
             raise InputError(
                 f"nbest must be at most beam_size, got nbest {self.nbest} and beam_size {beam_size}"
             )
+
+    @property
+    def sampling(self) -> Sampling | None:
+        """How to sample, if at all."""
+        names = ("temperature", "top_k", "seed")
+        given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        if not self.sample:
+            for name, value in given.items():
+                raise InputError(f"{name} needs --sample, got {value}")
+            return None
+        for name, default in (("nbest", 1), ("beam_size", None), ("alpha", None)):
+            if getattr(self, name) != default:
+                raise InputError(
+                    f"{name} must not be given with --sample, got {getattr(self, name)}"
+                )
+        return Sampling(**given)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -66,6 +92,7 @@ def main(arguments: Sequence[str]) -> None:
         beam_size=flags.beam_size,
         alpha=flags.alpha,
         checkpoint=flags.checkpoint,
+        sample=flags.sampling,
     )
     # Like the input, whatever the locale.
     cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8")

@@ -154,6 +154,7 @@ def sample(
     top_k: int | None = None,
     max_length: Any = None,
     seed: int | keras.random.SeedGenerator | None = None,
+    uniforms: Any = None,
 ) -> tuple[Tensor, Tensor]:
     """A translation drawn from the model, token by token.
 
@@ -163,6 +164,9 @@ def sample(
             1 the likely tokens become likelier.
         top_k: draw from this many of the most probable tokens only; of equal ones, the first.
         seed: an int >= 0 for the same draws again, or a `keras.random.SeedGenerator`.
+        uniforms: float `[B, L]`, numbers from 0 to below 1 that decide each token of each sentence,
+            instead of those that `seed` gives. With numbers of its own a sentence gets the same
+            translation alone and in any batch (but for rounding).
 
     Returns:
         ids: int32 `[B, L]`, the end id included, then `pad_id`.
@@ -185,7 +189,14 @@ def sample(
         seed = check_whole("seed", seed, least=0)
     source_ids, limits, L = _source(model, source_ids, max_length)
     shape = (ops.shape(source_ids)[0], L)
-    thresholds = keras.random.uniform(shape, seed=seed, dtype="float32")
+    if uniforms is None:
+        uniforms = keras.random.uniform(shape, seed=seed, dtype="float32")
+    elif seed is not None:
+        raise ValueError("`uniforms` take the place of `seed`. Received: both")
+    else:
+        uniforms = ops.convert_to_tensor(uniforms, dtype="float32")
+        known = (source_ids.shape[0], None if _is_symbolic(L) else L)
+        check_shape("uniforms", uniforms.shape, known)
 
     def draw(log_probs, index):
         """Inverts the cumulative distribution at this step's uniform number."""
@@ -197,7 +208,7 @@ def sample(
         weights = ops.exp((log_probs - best) / temperature)
         # -inf divided by a huge number is NaN where XLA multiplies with its reciprocal, 0.
         cumulative = ops.cumsum(ops.where(possible, weights, _constant(0)), axis=-1)
-        threshold = ops.take(thresholds, index, axis=1)[:, None] * cumulative[:, -1:]
+        threshold = ops.take(uniforms, index, axis=1)[:, None] * cumulative[:, -1:]
         below = ops.sum(ops.cast(cumulative <= threshold, "int32"), axis=-1)
         # Rounding can put the threshold on the total, past the last token that can be drawn.
         places = ops.arange(log_probs.shape[-1], dtype="int32")

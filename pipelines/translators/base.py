@@ -1,7 +1,9 @@
 """What every translator gives. Without TensorFlow: forms that start fast use it."""
 
 import abc
+import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
@@ -25,6 +27,35 @@ def check_search(*, beam_size: int | None = None, alpha: float | None = None) ->
         raise InputError(f"beam_size must be from 1 to {MAX_BEAM_SIZE}, got {beam_size}")
     if alpha is not None and not 0 <= alpha <= MAX_ALPHA:  # NaN is not, either
         raise InputError(f"alpha must be from 0 to {MAX_ALPHA:g}, got {alpha}")
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Settings of translations that are drawn from the model instead of searched for.
+
+    Args:
+        temperature: below 1 the likely subwords become likelier.
+        top_k: draw from this many of the most probable subwords only; None for all.
+        seed: the same seed draws the same translation of the n-th sentence.
+
+    Raises:
+        InputError: one is out of its range.
+    """
+
+    temperature: float = 1.0
+    top_k: int | None = None
+    seed: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.temperature < math.inf:
+            raise InputError(f"temperature must be a finite number above 0, got {self.temperature}")
+        if self.top_k is not None and self.top_k < 1:
+            raise InputError(f"top_k must be at least 1, got {self.top_k}")
+        if self.seed < 0:
+            raise InputError(f"seed must be at least 0, got {self.seed}")
+
+    def __str__(self) -> str:
+        return f"temperature {self.temperature:g}, top_k {self.top_k}, seed {self.seed}"
 
 
 class Translation(NamedTuple):

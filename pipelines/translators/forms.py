@@ -60,8 +60,11 @@ def _open_run(path: str, settings: dict[str, Any]) -> TextTranslator:
     load_tensorflow()
     from pipelines.run.directory import RunDirectory
     from pipelines.translators.keras_model import load_translator
+    from pipelines.translators.sampling import load_sampler
 
     settings.pop("nbest", None)  # it gives all that it keeps
+    if "sample" in settings:
+        return load_sampler(RunDirectory(path), **settings)
     return load_translator(RunDirectory(path), **settings)[0]
 
 
@@ -126,7 +129,7 @@ FORMS = (
         "a directory with config.json",
         _directory_with("config.json"),
         _open_run,
-        (*_SEARCH, "checkpoint"),
+        (*_SEARCH, "checkpoint", "sample"),
     ),
     Form(
         "a SavedModel",

@@ -1,6 +1,7 @@
 """Text to text: tokenizer, beam search and detokenizer around a model."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -66,13 +67,20 @@ class Translator(TextTranslator):
         results: list[list[Translation]] = [[] for _ in sentences]
         for begin in range(0, len(by_length), BATCH_SIZE):
             chosen = by_length[begin : begin + BATCH_SIZE]
-            texts, scores = self._search(tf.gather(ids, chosen).to_tensor(self.model.config.pad_id))
+            source_ids = tf.gather(ids, chosen).to_tensor(self.model.config.pad_id)
+            texts, scores = self._translate_batch(source_ids, chosen)
             for i, row_texts, row_scores in zip(chosen, texts.numpy(), scores.numpy(), strict=True):
                 results[i] = [
                     Translation(text.decode(), float(score))
                     for text, score in zip(row_texts, row_scores, strict=True)
                 ]
         return results
+
+    def _translate_batch(
+        self, source_ids: tf.Tensor, places: Sequence[int]
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Texts and scores `[B, K]` of sources `[B, S]`, which stand there in the chunk."""
+        return self._search(source_ids)
 
 
 def search_texts(
@@ -97,6 +105,31 @@ def search_texts(
     return tf.reshape(texts, tf.shape(scores)), scores
 
 
+class LoadedRun(NamedTuple):
+    """What a run has trained."""
+
+    model: Transformer
+    tokenizer: Tokenizer
+    max_source_length: int  # subwords that the run was trained with, and that a model should read
+    step: int  # that the weights are from
+
+
+def load_run(run: RunDirectory, checkpoint: str = "last") -> LoadedRun:
+    """The model of a run directory, in float32.
+
+    Args:
+        run: the directory.
+        checkpoint: "last", "best" or "average".
+
+    Raises:
+        InputError: not a run directory, no such checkpoint, or files that do not match.
+    """
+    config = run.config()
+    model = build_model(config.model)
+    step = run.load_weights(model, checkpoint)
+    return LoadedRun(model, Tokenizer(run.tokenizer_path), config.corpus.max_length, step)
+
+
 def load_translator(
     run: RunDirectory,
     checkpoint: str = "last",
@@ -109,21 +142,11 @@ def load_translator(
     It reads sources up to the length that the run was trained with.
 
     Args:
-        run: the directory.
-        checkpoint: "last", "best" or "average".
+        run, checkpoint: see `load_run`, and so are the errors.
         beam_size, alpha: see `Translator`.
-
-    Raises:
-        InputError: not a run directory, no such checkpoint, or files that do not match.
     """
-    config = run.config()
-    model = build_model(config.model)
-    step = run.load_weights(model, checkpoint)
+    model, tokenizer, max_source_length, step = load_run(run, checkpoint)
     translator = Translator(
-        model,
-        Tokenizer(run.tokenizer_path),
-        beam_size=beam_size,
-        alpha=alpha,
-        max_source_length=config.corpus.max_length,
+        model, tokenizer, beam_size=beam_size, alpha=alpha, max_source_length=max_source_length
     )
     return translator, step

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from pipelines.errors import InputError
-from pipelines.translators.base import TextTranslator
+from pipelines.translators.base import Sampling, TextTranslator
 from pipelines.translators.forms import FORMS, Form
 
 
@@ -15,6 +15,7 @@ def open_translator(
     beam_size: int | None = None,
     alpha: float | None = None,
     checkpoint: str | None = None,
+    sample: Sampling | None = None,
 ) -> TextTranslator:
     """Opens a model in any form, which it recognizes by what is there.
 
@@ -25,13 +26,14 @@ def open_translator(
         beam_size: hypotheses kept; what the model was exported with unless given, or 4.
         alpha: length penalty; what the model was exported with unless given, or 0.6.
         checkpoint: of a run directory; "last" unless given.
+        sample: draw from a run directory's model instead of searching.
 
     Raises:
         InputError: there is no such model, it cannot be read, or something is given that cannot be
             chosen for its form.
     """
     form, where = _recognize(os.fspath(model))
-    given = {"beam_size": beam_size, "alpha": alpha, "checkpoint": checkpoint}
+    given = {"beam_size": beam_size, "alpha": alpha, "checkpoint": checkpoint, "sample": sample}
     settings = {name: value for name, value in given.items() if value is not None}
     if nbest > 1:
         settings["nbest"] = nbest

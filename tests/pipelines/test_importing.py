@@ -43,6 +43,9 @@ WRONG = {
         ["--nosuchflag", "3"],
         ["--model", "absent"],
         ["--model", "x", "--alpha", "nan"],
+        ["--model", "x", "--seed", "1"],
+        ["--model", "x", "--sample", "--temperature", "0"],
+        ["--model", "x", "--sample", "--nbest", "2"],
     ],
     "export": [
         ["--nosuchflag", "3"],

@@ -210,6 +210,37 @@ def test_a_seed_gives_the_same_samples_again(rng):
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_numbers_of_ones_own_decide_the_samples(rng, mode):
+    """So that a sentence gets the same one alone as in a batch with longer ones."""
+    toy = Toy(rng, vocabulary_size=13)
+    sources = padded(SOURCES)
+    arrays = {
+        "source_ids": sources,
+        "uniforms": rng.random((len(sources), sources.shape[1] + 50), dtype="float32"),
+    }
+    together = compile_function(
+        lambda t: sample(toy, t["source_ids"], uniforms=t["uniforms"])[0], mode, arrays
+    )(arrays)
+    for row, source, numbers in zip(together, SOURCES, arrays["uniforms"], strict=True):
+        alone = sample(toy, np.array([source]), uniforms=numbers[None, : len(source) + 50])[0]
+        assert trimmed(row) == trimmed(to_numpy(alone)[0])
+    # The first number alone decides the first token: the inverse of its distribution.
+    for number in (0.0, 0.3, 0.999):
+        first = np.full((1, 3), number, "float32")
+        ids = sample(toy, sources[:1], max_length=3, uniforms=first)[0]
+        cumulative = np.cumsum(np.exp(toy.log_probs(SOURCES[0], ())))
+        assert to_numpy(ids)[0, 0] == np.searchsorted(cumulative, number * cumulative[-1], "right")
+
+
+def test_numbers_that_do_not_fit_are_refused(rng):
+    toy, numbers = Toy(rng), np.zeros((1, 3), "float32")
+    with pytest.raises(ValueError, match="`uniforms` must have the shape .*1, 4"):
+        sample(toy, padded(SOURCES[:1]), max_length=4, uniforms=numbers)
+    with pytest.raises(ValueError, match="`uniforms` take the place of `seed`"):
+        sample(toy, padded(SOURCES[:1]), max_length=3, uniforms=numbers, seed=1)
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_of_equal_tokens_the_top_two_are_two(mode):
     """Five tokens are equally likely; a threshold would have let all of them pass."""
     sources = np.tile(padded(SOURCES[:1]), (97, 1))

@@ -7,6 +7,7 @@ import pytest
 
 from pipelines.errors import InputError
 from pipelines.translate import groups_as_they_come
+from pipelines.translators.base import Sampling
 from pipelines.translators.open import open_translator
 from tests.support.exported_forms import forms
 from tests.support.layer_checks import run_python
@@ -91,6 +92,11 @@ def test_a_saved_model_answers_with_the_settings_of_its_export_unless_others_are
             "checkpoint cannot be chosen for a TFLite model",
         ),
         ("ct2", {"checkpoint": "best"}, "checkpoint cannot be chosen for a CTranslate2 model"),
+        (
+            "ct2",
+            {"sample": Sampling()},
+            "sample cannot be chosen for a CTranslate2 model, got temp",
+        ),
         ("ct2", {}, "ct2 cannot be read"),
     ],
 )

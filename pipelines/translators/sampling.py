@@ -1,0 +1,61 @@
+"""Translations drawn from a model, as for back-translation."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from pipelines.run.directory import RunDirectory
+from pipelines.translators.base import Sampling, Translation
+from pipelines.translators.keras_model import LoadedRun, Translator, load_run
+from tf_relpos import sample
+from tf_relpos.search import EXTRA_LENGTH
+
+
+class SamplingTranslator(Translator):
+    """Translates each sentence once, with random numbers of its own.
+
+    They come from the seed and from how many sentences were given to this object before, so that
+    what a sentence gets does not depend on how sentences were grouped.
+
+    Args:
+        loaded: a run's model.
+        sampling: how to draw.
+    """
+
+    def __init__(self, loaded: LoadedRun, sampling: Sampling):
+        super().__init__(loaded.model, loaded.tokenizer, max_source_length=loaded.max_source_length)
+        self.sampling = sampling
+        self._first = self._given = 0
+        ids, uniforms = (tf.TensorSpec([None, None], d) for d in (tf.int32, tf.float32))
+
+        @tf.function(autograph=False, input_signature=[ids, uniforms])
+        def draw(source_ids: tf.Tensor, uniforms: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            ids, scores = sample(
+                loaded.model, source_ids, sampling.temperature, sampling.top_k, uniforms=uniforms
+            )
+            return loaded.tokenizer.decode(ids)[:, tf.newaxis], scores[:, tf.newaxis]
+
+        self._draw = draw
+
+    def _translate_chunk(self, sentences: Sequence[str]) -> list[list[Translation]]:
+        self._first, self._given = self._given, self._given + len(sentences)
+        return super()._translate_chunk(sentences)
+
+    def _translate_batch(
+        self, source_ids: tf.Tensor, places: Sequence[int]
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        length = source_ids.shape[1] + EXTRA_LENGTH
+        # A longer row begins with the numbers of a shorter one: padding changes nothing.
+        generators = (
+            np.random.default_rng([self.sampling.seed, self._first + place]) for place in places
+        )
+        rows = [generator.random(length, np.float32) for generator in generators]
+        return self._draw(source_ids, tf.constant(np.stack(rows)))
+
+
+def load_sampler(
+    run: RunDirectory, checkpoint: str = "last", *, sample: Sampling
+) -> SamplingTranslator:
+    """A translator from a run directory that samples. See `load_run`."""
+    return SamplingTranslator(load_run(run, checkpoint), sample)
