@@ -4,6 +4,7 @@ Each field is a flag of the command lines, its docstring the flag's help.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -127,7 +128,9 @@ class TrainingConfig:
     virtual_cpus: int = 0
     """split the CPU into this many devices, to rehearse a run on several GPUs"""
     valid_every: int = 2000
-    """updates between validations (greedy BLEU); 0: never"""
+    """updates between validations (greedy BLEU, perplexity, accuracy); 0: never"""
+    patience: int = 0
+    """stop after this many validations in a row without a better BLEU; 0: never"""
     checkpoint_every: int = 1000
     """updates between checkpoints; 0: none by updates"""
     checkpoint_minutes: float = 10.0
@@ -135,7 +138,7 @@ class TrainingConfig:
     keep_checkpoints: int = 5
     """the last checkpoints to keep, besides the best"""
     average_checkpoints: int = 1
-    """average the weights of this many last checkpoints for the test score and the export"""
+    """average this many last checkpoints for the test score and the export; 1: use the best"""
     log_every: int = 50
     """updates between lines of progress"""
 
@@ -144,6 +147,9 @@ class TrainingConfig:
             self._check(name, "at least 1", getattr(self, name) >= 1)
         for name in ("tokens_per_step", "seed", "virtual_cpus", "valid_every", "checkpoint_every"):
             self._check(name, "at least 0", getattr(self, name) >= 0)
+        self._check("patience", "at least 0", self.patience >= 0)
+        if self.patience and not self.valid_every:
+            raise InputError("patience needs validations, but valid_every is 0")
         self._check("seed", "below 4,294,967,296", self.seed < 1 << 32)
         self._check("checkpoint_minutes", "at least 0", self.checkpoint_minutes >= 0)
         self._check("clip_norm", "at least 0", self.clip_norm >= 0)
@@ -153,6 +159,18 @@ class TrainingConfig:
         self._check("epsilon", "above 0", self.epsilon > 0)
         for name in ("beta_1", "beta_2", "label_smoothing"):
             self._check(name, "at least 0 and below 1", 0 <= getattr(self, name) < 1)
+
+    def check_splits(self, splits: Sequence[str]) -> None:
+        """Checks that there is the text that the fields need.
+
+        Raises:
+            InputError: there is not.
+        """
+        if self.patience and "valid" not in splits:
+            raise InputError(
+                "patience needs text to validate on (--valid_source and --valid_target), "
+                f"got {self.patience}"
+            )
 
     def _check(self, name: str, rule: str, holds: bool) -> None:
         if not holds:
@@ -220,6 +238,7 @@ MAY_CHANGE = {
     "precision",
     "steps",
     "valid_every",
+    "patience",
     "checkpoint_every",
     "checkpoint_minutes",
     "keep_checkpoints",

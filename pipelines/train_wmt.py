@@ -123,6 +123,8 @@ def _parse(arguments: Sequence[str]) -> tuple[RunConfig, Corpus | None, Places]:
             "every worker can read"
         )
     corpus = None if flags.run.prepared else config.corpus.corpus()
+    if corpus:
+        config.training.check_splits(corpus.splits)
     return config, corpus, _places(flags.run, corpus)
 
 

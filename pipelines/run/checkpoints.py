@@ -45,12 +45,22 @@ class RunState:
         best: `{"step", "bleu"}` of the best validation so far.
         interval: sums over the updates of the log interval that the last one is in.
         initialized_from: `{"run", "checkpoint", "step"}` that the weights of step 0 are from.
+        validations_since_best: how many have not been better.
     """
 
     step: int = 0
     best: dict[str, Any] | None = None
     interval: dict[str, float] = field(default_factory=dict)
     initialized_from: dict[str, Any] | None = None
+    validations_since_best: int = 0
+
+    def has_stalled(self, patience: int) -> bool:
+        """Whether so many validations in a row have found no better score; 0 is never."""
+        return bool(patience) and self.validations_since_best >= patience
+
+    def is_over(self, last_step: int, patience: int) -> bool:
+        """Whether training is, after its last step or because it has stalled."""
+        return self.step >= last_step or self.has_stalled(patience)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RunState:

@@ -1,7 +1,6 @@
-"""What happens between updates: validation, checkpoints, interruption, the end after a NaN."""
+"""What happens between updates: checkpoints, interruption, the end after a NaN."""
 
 import contextlib
-import logging
 import os
 import signal
 import time
@@ -9,58 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import keras
-import tensorflow as tf
 
 from pipelines.config import REMEDIES
 from pipelines.errors import InputError
 from pipelines.run.checkpoints import RunState
-from pipelines.run.directory import TrainingRun
-from pipelines.training.progress import AfterCounting, write_events
+from pipelines.training.progress import AfterCounting
+from pipelines.training.validation import Validation
 from pipelines.training.workers import Workers
-
-_LOG = logging.getLogger(__name__)
-
-
-class Validation:
-    """Scores the model every so many updates and keeps the best checkpoint.
-
-    Args:
-        validate: `validate() -> BLEU`, 0 to 100.
-        save: writes a checkpoint of the state.
-        run: its `history.jsonl` and TensorBoard events are appended to.
-        state: where the run stands.
-        every: updates between validations.
-    """
-
-    def __init__(
-        self,
-        validate: Callable[[], float],
-        save: Callable[[], None],
-        run: TrainingRun,
-        state: RunState,
-        *,
-        every: int,
-    ):
-        self.validate = validate
-        self.save = save
-        self.run = run
-        self.state = state
-        self.every = every
-        self.events = tf.summary.create_file_writer(str(run.events_path))
-
-    def run_if_due(self) -> None:
-        step, best = self.state.step, self.state.best
-        if step % self.every:
-            return
-        bleu = self.validate()
-        is_best = best is None or bleu > best["bleu"]
-        mark = "  (best)" if is_best else ""
-        _LOG.info("step %s  validation BLEU %.2f%s", f"{step:,}", bleu, mark)
-        self.run.add_history({"step": step, "validation_bleu": bleu})
-        write_events(self.events, step, {"validation_bleu": bleu})
-        if is_best:
-            self.state.best = {"step": step, "bleu": bleu}
-            self.save()
 
 
 class ValidationAndCheckpoints(AfterCounting):
@@ -70,10 +24,10 @@ class ValidationAndCheckpoints(AfterCounting):
 
     Args:
         save: `save(interrupted=False)` writes a checkpoint of the state; interrupted is one where
-            training ends before its last step.
+            training ends before it is over.
         state: where the run stands.
         validation: what validates, if anything.
-        last_step: when training is over.
+        last_step, patience: when training is over, see `RunState.is_over`.
         every: updates between checkpoints, 0 for none.
         minutes: between checkpoints, 0 for none.
     """
@@ -85,6 +39,7 @@ class ValidationAndCheckpoints(AfterCounting):
         *,
         validation: Validation | None = None,
         last_step: int,
+        patience: int = 0,
         every: int,
         minutes: float,
     ):
@@ -92,6 +47,7 @@ class ValidationAndCheckpoints(AfterCounting):
         self.save = save
         self.validation = validation
         self.last_step = last_step
+        self.patience = patience
         self.every = every
         self.seconds = 60 * minutes
         self.saved_step, self.saved_at = state.step, time.monotonic()
@@ -106,7 +62,7 @@ class ValidationAndCheckpoints(AfterCounting):
 
     def on_train_end(self, logs=None):
         if self.state.step > self.saved_step:
-            self.save(interrupted=self.state.step < self.last_step)
+            self.save(interrupted=not self.state.is_over(self.last_step, self.patience))
 
 
 class Interruption(keras.callbacks.Callback):

@@ -8,6 +8,7 @@ from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.registry import FORMATS
 from pipelines.run.directory import TrainingRun
 from pipelines.run.metrics import bleu
+from pipelines.run.models import build_model
 from pipelines.run.scoring import score_record
 from pipelines.translators.keras_model import load_translator
 
@@ -19,15 +20,14 @@ def finish(prepared: Prepared, run: TrainingRun, export_dir: str | Path | None) 
     """Scores the test set, shows translations, and exports a SavedModel.
 
     The weights are the average of the last checkpoints where `average_checkpoints` asks for one,
-    else those of the last.
+    else those of the best validation, and without validations those of the last checkpoint.
     """
-    checkpoint = "last"
-    translator, step = load_translator(run)
     config = run.provenance.config
-    average = config.training.average_checkpoints
-    if average > 1:
+    checkpoint = "best" if run.checkpoints.best() else "last"
+    if config.training.average_checkpoints > 1:
         checkpoint = "average"
-        run.checkpoints.average(translator.model, average)
+        run.checkpoints.average(build_model(config.model), config.training.average_checkpoints)
+    translator, step = load_translator(run, checkpoint)
     split = next((name for name in ("test", "valid") if name in prepared.splits), None)
     if split:
         sources, references = prepared.text(split)
@@ -44,7 +44,8 @@ def finish(prepared: Prepared, run: TrainingRun, export_dir: str | Path | None) 
                 alpha=translator.alpha,
             )
         )
-        _LOG.info("%s BLEU %.2f  (%s)", split, score.score, score.signature)
+        which = f"checkpoint:{checkpoint}|step:{step}"
+        _LOG.info("%s BLEU %.2f  (%s|%s)", split, score.score, score.signature, which)
         for source, translation in list(zip(sources, translations, strict=True))[:_SAMPLES]:
             _LOG.info("  %s\n  -> %s", source, translation)
     if export_dir:

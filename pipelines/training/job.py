@@ -61,6 +61,7 @@ def run_job(
         if prepared_directory is not None:
             prepared = open_prepared(prepared_directory)
             config = _as_prepared(config, prepared.settings)
+            config.training.check_splits(prepared.splits)
         origin = _origin(config, run_dir)
         if origin and prepared_directory is not None:
             check_same_subwords(prepared.tokenizer_path, origin)

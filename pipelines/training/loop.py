@@ -1,6 +1,5 @@
 """The training loop of a run: start or resume, train, validate, save."""
 
-import functools
 import logging
 import signal
 from collections.abc import Sequence
@@ -14,21 +13,19 @@ from pipelines.data.buckets import batch_sizes, bucket_report
 from pipelines.data.epoch_plan import EpochPlan
 from pipelines.data.input import training_dataset
 from pipelines.data.preparation import Prepared
-from pipelines.data.tokenizer import Tokenizer
 from pipelines.files.atomic import write_text
 from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import TrainingRun
 from pipelines.run.freezing import freeze
-from pipelines.run.metrics import bleu
 from pipelines.run.models import build_model
 from pipelines.run.origin import initialize
 from pipelines.run.provenance import Provenance
 from pipelines.training import callbacks, devices
 from pipelines.training.progress import Counting, Progress
 from pipelines.training.trainer import TranslationTrainer
+from pipelines.training.validation import EarlyStopping, Validation, Validator
 from pipelines.training.workers import Workers
-from pipelines.translators.keras_model import Translator
-from tf_relpos import Transformer, WarmupInverseSqrt
+from tf_relpos import WarmupInverseSqrt
 
 _LOG = logging.getLogger(__name__)
 
@@ -69,7 +66,7 @@ def train(
     state = _restore(config, run, trainer, workers)
     first_step = state.step
     steps_left = training.steps - first_step
-    if steps_left <= 0:
+    if state.is_over(training.steps, training.patience):
         if run:
             _LOG.info("%s is trained to step %s already", run.path, f"{first_step:,}")
         return None
@@ -96,6 +93,7 @@ def train(
         callbacks=[
             callbacks.NonFiniteLoss(skip=training.skip_non_finite),
             *(_callbacks_of_the_chief(config, prepared, run, trainer, state) if run else []),
+            *_early_stopping(config, state, workers),
             interruption,
         ],
     )
@@ -122,10 +120,11 @@ def _restore(
         return state
     variables = [*trainer.transformer.weights, *trainer.optimizer.variables]
     values = [keras.ops.convert_to_numpy(variable) for variable in variables]
-    step, *values = workers.from_chief([np.asarray(state.step, np.int64), *values])
+    counts = np.asarray([state.step, state.validations_since_best], np.int64)
+    counts, *values = workers.from_chief([counts, *values])
     for variable, value in zip(variables, values, strict=True):
         variable.assign(value)
-    state.step = int(step)
+    state.step, state.validations_since_best = map(int, counts)
     return state
 
 
@@ -180,8 +179,8 @@ def _callbacks_of_the_chief(
 
     validation = None
     if training.valid_every and "valid" in prepared.splits:
-        validation = callbacks.Validation(
-            _Validator(trainer.transformer, prepared, config.corpus.target_language),
+        validation = Validation(
+            Validator(trainer.transformer, prepared, config.corpus.target_language),
             save,
             run,
             state,
@@ -201,35 +200,21 @@ def _callbacks_of_the_chief(
             state,
             validation=validation,
             last_step=training.steps,
+            patience=training.patience,
             every=training.checkpoint_every,
             minutes=training.checkpoint_minutes,
         ),
     ]
 
 
-class _Validator:
-    """Greedy BLEU of the model in training, by a float32 copy made when it is first needed."""
-
-    def __init__(self, trained: Transformer, prepared: Prepared, target_language: str):
-        self.trained = trained
-        self.prepared = prepared
-        self.target_language = target_language
-        self.sources, self.references = prepared.text("valid")
-
-    @functools.cached_property
-    def translator(self) -> Translator:
-        tokenizer = Tokenizer(self.prepared.tokenizer_path)
-        return Translator(
-            build_model(self.trained.config),
-            tokenizer,
-            beam_size=1,
-            max_source_length=self.prepared.train.metadata["max_length"],
-        )
-
-    def __call__(self) -> float:
-        self.translator.model.set_weights(self.trained.get_weights())
-        translations = self.translator.translate(self.sources)
-        return bleu(translations, self.references, self.target_language).score
+def _early_stopping(
+    config: RunConfig, state: RunState, workers: Workers
+) -> list[keras.callbacks.Callback]:
+    """What ends training on every worker, if anything does."""
+    patience, every = config.training.patience, config.training.valid_every
+    if not patience:
+        return []
+    return [EarlyStopping(state, workers, patience=patience, valid_every=every)]
 
 
 def _report_buckets(prepared: Prepared, sizes: Sequence[int], run: TrainingRun) -> None:

@@ -1,7 +1,5 @@
 """What happens between updates, each callback fed by hand."""
 
-import json
-import logging
 import os
 import signal
 
@@ -14,20 +12,9 @@ from pipelines.run.checkpoints import RunState
 from pipelines.training import callbacks
 from pipelines.training.progress import Counting
 from pipelines.training.workers import Workers
-from tests.support.runs import open_run
 from tests.support.updates import feed, logs
 
 pytestmark = pytest.mark.tensorflow_only
-
-
-@pytest.fixture
-def run(tmp_path):
-    return open_run(tmp_path / "run")
-
-
-@pytest.fixture(autouse=True)
-def _log(caplog):
-    caplog.set_level(logging.INFO, "pipelines")
 
 
 def checkpoints_of(steps, **values):
@@ -58,32 +45,6 @@ def test_where_training_is_interrupted_it_saves():
 def test_checkpoints_by_time():
     # A billionth of a minute passes between any two updates.
     assert checkpoints_of(3, minutes=1e-9) == [(5, False), (6, False), (7, False)]
-
-
-def test_the_best_validation_is_saved_after_it_is_recorded(run, caplog):
-    """Whoever resumes from a checkpoint finds the validation of its step."""
-    state, saved = RunState(), []
-
-    def save():
-        recorded = json.loads(run.history_path.read_text().splitlines()[-1])
-        assert recorded == {"step": state.step, "validation_bleu": state.best["bleu"]}
-        saved.append(dict(state.best))
-
-    scores = iter([10.0, 30.0, 20.0, 30.0, 40.0])
-    validation = callbacks.Validation(lambda: next(scores), save, run, state, every=2)
-    checkpoints = callbacks.ValidationAndCheckpoints(
-        lambda interrupted: None, state, validation=validation, last_step=11, every=0, minutes=0
-    )
-    feed([logs()] * 11, Counting(state, log_every=3), checkpoints)
-    assert saved == [
-        {"step": 2, "bleu": 10.0},
-        {"step": 4, "bleu": 30.0},
-        {"step": 10, "bleu": 40.0},
-    ]
-    assert state.best == saved[-1]
-    records = [json.loads(line) for line in run.history_path.read_text().splitlines()]
-    assert [record["step"] for record in records] == [2, 4, 6, 8, 10]
-    assert "step 4  validation BLEU 30.00  (best)" in caplog.messages
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -1,0 +1,193 @@
+"""Scores of the model in training on held-out text, and the end of training when they stall."""
+
+import functools
+import logging
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from pipelines.data.dataset import START_ID
+from pipelines.data.preparation import Prepared
+from pipelines.data.tokenizer import Tokenizer
+from pipelines.run.checkpoints import RunState
+from pipelines.run.directory import TrainingRun
+from pipelines.run.metrics import bleu
+from pipelines.run.models import build_model
+from pipelines.training.progress import write_events
+from pipelines.training.workers import Workers
+from pipelines.translators.keras_model import Translator
+from tf_relpos import Transformer, smoothed_cross_entropy
+
+_LOG = logging.getLogger(__name__)
+
+_TOKENS_PER_BATCH = 1024  # on a side; their logits are what takes memory
+
+
+class Scores(NamedTuple):
+    """What a validation finds.
+
+    Attributes:
+        bleu: of greedy translations, 0 to 100.
+        perplexity: of the references' subwords, each given those before it, end marks included.
+        accuracy: the share of these subwords that the model holds most probable, 0 to 1.
+    """
+
+    bleu: float
+    perplexity: float
+    accuracy: float
+
+
+class Validation:
+    """Scores the model every so many updates and keeps the best checkpoint.
+
+    Args:
+        validate: gives the scores; the BLEU tells which checkpoint is best.
+        save: writes a checkpoint of the state.
+        run: its `history.jsonl` and TensorBoard events are appended to.
+        state: where the run stands.
+        every: updates between validations.
+    """
+
+    def __init__(
+        self,
+        validate: Callable[[], Scores],
+        save: Callable[[], None],
+        run: TrainingRun,
+        state: RunState,
+        *,
+        every: int,
+    ):
+        self.validate = validate
+        self.save = save
+        self.run = run
+        self.state = state
+        self.every = every
+        self.events = tf.summary.create_file_writer(str(run.events_path))
+
+    def run_if_due(self) -> None:
+        state = self.state
+        if state.step % self.every:
+            return
+        scores = self.validate()
+        is_best = state.best is None or scores.bleu > state.best["bleu"]
+        _LOG.info(
+            f"step {state.step:,}  validation BLEU {scores.bleu:.2f}  "
+            f"perplexity {scores.perplexity:.2f}  accuracy {scores.accuracy:.3f}"
+            + ("  (best)" if is_best else "")
+        )
+        record = {f"validation_{name}": value for name, value in scores._asdict().items()}
+        self.run.add_history({"step": state.step, **record})
+        write_events(self.events, state.step, record)
+        state.validations_since_best = 0 if is_best else state.validations_since_best + 1
+        if is_best:
+            state.best = {"step": state.step, "bleu": scores.bleu}
+            self.save()
+
+
+class EarlyStopping(keras.callbacks.Callback):
+    """Ends training, on all workers alike, when validations no longer find better scores.
+
+    Args:
+        state: where the run stands; the chief's counts the validations.
+        workers: all of whom must have this callback, the chief behind its `Validation`.
+        patience: validations in a row without a better score that end training.
+        valid_every: updates between validations.
+    """
+
+    def __init__(self, state: RunState, workers: Workers, *, patience: int, valid_every: int):
+        super().__init__()
+        self.state = state
+        self.workers = workers
+        self.patience = patience
+        self.valid_every = valid_every
+        self._step = state.step  # only the chief counts in the state
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._step += 1
+        if self._step % self.valid_every:
+            return
+        if self.workers.any(self.state.has_stalled(self.patience)):
+            self.model.stop_training = True
+            if self.workers.is_chief:
+                best = self.state.best or {}
+                _LOG.info(
+                    f"stopped early at step {self._step:,}: no better validation BLEU in "
+                    f"{self.state.validations_since_best} validations than {best['bleu']:.2f} at "
+                    f"step {best['step']:,}"
+                )
+
+
+class Validator:
+    """Scores the model in training by a float32 copy, made when it is first needed.
+
+    Args:
+        trained: the model.
+        prepared: has the text, and the subwords.
+        language: code of the target language, which decides how BLEU is counted.
+    """
+
+    def __init__(self, trained: Transformer, prepared: Prepared, language: str):
+        self.trained = trained
+        self.prepared = prepared
+        self.language = language
+        self.sources, self.references = prepared.text("valid")
+
+    @functools.cached_property
+    def _translator(self) -> Translator:
+        return Translator(
+            build_model(self.trained.config),
+            Tokenizer(self.prepared.tokenizer_path),
+            beam_size=1,
+            max_source_length=self.prepared.train.metadata["max_length"],
+        )
+
+    @functools.cached_property
+    def _sums(self) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
+        ids = tf.TensorSpec([None, None], tf.int32)
+
+        @tf.function(autograph=False, input_signature=[ids, ids])
+        def sums(source_ids, labels):
+            """float32 `[3]`: negative log-likelihood in nats, right tokens, and all tokens."""
+            start = tf.fill([tf.shape(labels)[0], 1], START_ID)
+            target_ids = tf.concat([start, labels[:, :-1]], axis=1)
+            logits = self._translator.model({"source_ids": source_ids, "target_ids": target_ids})
+            pad_id = self.trained.config.pad_id
+            is_token = labels != pad_id
+            is_right = is_token & (ops.argmax(logits, axis=-1) == labels)
+            nll = ops.sum(smoothed_cross_entropy(labels, logits, 0.0, pad_id))
+            return tf.stack(
+                [nll, *(tf.reduce_sum(tf.cast(x, tf.float32)) for x in (is_right, is_token))]
+            )
+
+        return sums
+
+    def __call__(self) -> Scores:
+        self._translator.model.set_weights(self.trained.get_weights())
+        translations = self._translator.translate(self.sources)
+        nll, right, tokens = (sum(part) for part in zip(*self._sums_of_batches(), strict=True))
+        return Scores(
+            bleu=bleu(translations, self.references, self.language).score,
+            perplexity=math.exp(min(nll / tokens, 700.0)),  # beyond it, no float64
+            accuracy=right / tokens,
+        )
+
+    def _sums_of_batches(self) -> Iterator[list[float]]:
+        """Of pairs with sources and references cut to the length of training, shortest first."""
+        source_ids, labels = map(self._read, (self.sources, self.references))
+        lengths = tf.maximum(source_ids.row_lengths(), labels.row_lengths()).numpy()
+        order = sorted(range(len(lengths)), key=lambda i: lengths[i])
+        while order:
+            # The longest of a batch is its last: as many as fit below it.
+            count = 1
+            while count < len(order) and (count + 1) * lengths[order[count]] <= _TOKENS_PER_BATCH:
+                count += 1
+            chosen, order = order[:count], order[count:]
+            batch = [tf.gather(ids, chosen).to_tensor(0) for ids in (source_ids, labels)]
+            yield self._sums(*batch).numpy().tolist()
+
+    def _read(self, texts: Sequence[str]) -> tf.RaggedTensor:
+        return self._translator.read(tf.constant([text.encode() for text in texts]))
