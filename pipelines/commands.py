@@ -16,6 +16,7 @@ COMMANDS = {
     "train_wmt": "train a translator, score it and export it",
     "evaluate": "score a trained model on a text",
     "translate": "translate standard input, with a model in any form",
+    "score": "tell how probable a trained model finds given translations",
     "export": "write a trained model in a form to deploy",
 }
 

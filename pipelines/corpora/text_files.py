@@ -147,11 +147,11 @@ def _matched_files(split: str, sources: list[str], targets: list[str]) -> list[t
         )
     for side, paths in (("source", sources), ("target", targets)):
         for path in paths:
-            _check_file(f"{split}_{side}", path)
+            check_file(f"{split}_{side}", path)
     return list(zip(sources, targets, strict=True))
 
 
-def _check_file(argument: str, path: str) -> None:
+def check_file(argument: str, path: str) -> None:
     """Raise `InputError` unless the path names a file that can be read again and again."""
     try:
         regular = stat.S_ISREG(os.stat(path).st_mode)

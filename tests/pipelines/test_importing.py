@@ -39,6 +39,7 @@ WRONG = {
         ["--run_dir", "x", "--source", "x", "--reference", "x", "y", "--comet", "x"],
         ["--run_dir", "x", "--source", "x", "--reference", "x", "--tokenize", "x"],
     ],
+    "score": [["--nosuchflag", "3"], ["--model", "x", "--source", "absent", "--target", "x"]],
     "translate": [
         ["--nosuchflag", "3"],
         ["--model", "absent"],

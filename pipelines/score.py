@@ -1,0 +1,82 @@
+"""Scores given translations: python -m pipelines.score --model RUN --source F --target F > scores
+
+Teacher-forced: the model is told the target and asked how probable each next subword is.
+"""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+from pipelines.command_line import parse_flags, run
+from pipelines.corpora.text_files import check_file, read_lines
+from pipelines.errors import InputError
+from pipelines.importing import load_tensorflow
+
+DESCRIPTION = """Tell how probable a trained model finds given translations. A line for each pair:
+log-probability in nats, the same for each subword, and subwords, by tabs; the end mark counts as
+one. The perplexity of all goes to standard error."""
+
+_AT_A_TIME = 4096  # pairs, in batches by length
+
+
+@dataclass(frozen=True)
+class ScoreFlags:
+    """What to score."""
+
+    model: str
+    """the directory of a training run"""
+    source: str
+    """text, plain or gzipped, a sentence a line"""
+    target: str
+    """its translation, line by line"""
+    checkpoint: Literal["last", "best", "average"] = "last"
+    """which weights"""
+
+
+def main(arguments: Sequence[str]) -> None:
+    flags = parse_flags(ScoreFlags, DESCRIPTION, "python -m pipelines.score", arguments)
+    _check_aligned(flags)
+
+    load_tensorflow()
+    import numpy as np
+
+    from pipelines.run.directory import RunDirectory
+    from pipelines.translators.keras_model import load_run
+    from pipelines.translators.likelihood import LikelihoodModel
+
+    likelihoods = LikelihoodModel(load_run(RunDirectory(flags.model), flags.checkpoint))
+    pairs = zip(read_lines(flags.source), read_lines(flags.target), strict=True)
+    count = subwords = 0
+    total = 0.0
+    while chunk := list(islice(pairs, _AT_A_TIME)):
+        found = likelihoods(*zip(*chunk, strict=True))
+        for log_prob, length in zip(*found, strict=True):
+            print(f"{log_prob:.4f}\t{log_prob / length:.4f}\t{length}")
+        sys.stdout.flush()
+        count += len(chunk)
+        total += found.log_probs.sum()
+        subwords += found.subwords.sum()
+    print(
+        f"perplexity {np.exp(-total / subwords):.4g}: {count:,} pairs, {subwords:,} subwords",
+        file=sys.stderr,
+    )
+
+
+def _check_aligned(flags: ScoreFlags) -> None:
+    """Reads both files once: a mistake in their last line is told before any work."""
+    check_file("source", flags.source)
+    check_file("target", flags.target)
+    sources, targets = (sum(1 for _ in read_lines(path)) for path in (flags.source, flags.target))
+    if sources != targets:
+        raise InputError(
+            "source and target must have as many lines as each other, but "
+            f"{flags.source} has {sources} and {flags.target} has {targets}"
+        )
+    if not sources:
+        raise InputError(f"source must have at least one line, but {flags.source} is empty")
+
+
+if __name__ == "__main__":
+    run(main)

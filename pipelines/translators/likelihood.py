@@ -1,0 +1,53 @@
+"""How probable a model finds translations that are given to it."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from pipelines.translators.keras_model import LoadedRun
+from pipelines.translators.pairs import pair_batches
+
+
+class Likelihoods(NamedTuple):
+    """Of several pairs, in their order.
+
+    Attributes:
+        log_probs: float `[B]`, log P(target | source) in nats, the end mark included.
+        subwords: int `[B]`, of the target, with the end mark.
+    """
+
+    log_probs: np.ndarray
+    subwords: np.ndarray
+
+
+class LikelihoodModel:
+    """Tells the probability of pairs, each alike alone and in any batch.
+
+    Args:
+        loaded: a run's model.
+    """
+
+    def __init__(self, loaded: LoadedRun):
+        self._loaded = loaded
+        ids = tf.TensorSpec([None, None], tf.int32)
+        inputs = {"source_ids": ids, "target_ids": ids}
+
+        @tf.function(autograph=False, input_signature=[inputs, ids])
+        def likelihoods(inputs: dict[str, tf.Tensor], target_ids: tf.Tensor) -> Likelihoods:
+            logits = tf.cast(loaded.model(inputs, training=False), tf.float32)
+            nll = tf.nn.sparse_softmax_cross_entropy_with_logits(target_ids, logits)
+            is_token = target_ids != loaded.model.config.pad_id
+            log_probs = -tf.reduce_sum(tf.where(is_token, nll, 0.0), axis=1)
+            return Likelihoods(log_probs, tf.math.count_nonzero(is_token, axis=1))
+
+        self._likelihoods = likelihoods
+
+    def __call__(self, sources: Sequence[str], targets: Sequence[str]) -> Likelihoods:
+        """Those of pairs: as many targets as sources."""
+        log_probs, subwords = np.zeros(len(sources)), np.zeros(len(sources), int)
+        for batch in pair_batches(self._loaded, sources, targets):
+            found = self._likelihoods(batch.inputs, batch.target_ids)
+            log_probs[batch.places], subwords[batch.places] = found.log_probs, found.subwords
+        return Likelihoods(log_probs, subwords)
