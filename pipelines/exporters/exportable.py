@@ -1,9 +1,10 @@
 """What every exporter takes: a trained translator, and what its files say of it."""
 
+import hashlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from pipelines.data.tokenizer import Tokenizer
 from pipelines.errors import InputError
@@ -19,18 +20,34 @@ class Exportable:
         translator: the model in float32, its tokenizer, and the settings of its search.
         tokenizer_path: the SentencePiece model that its tokenizer was read from.
         source_language, target_language: their codes, such as "en"; None if they are unknown.
+        run: the `id` of the run that it is from, if any.
     """
 
     translator: Translator
     tokenizer_path: str | Path
     source_language: str | None = None
     target_language: str | None = None
+    run: str | None = None
 
     @classmethod
     def from_run(cls, translator: Translator, run: RunDirectory) -> "Exportable":
         """What `pipelines.translators.keras_model.load_translator` has loaded from a run."""
         corpus = run.config().corpus
-        return cls(translator, run.tokenizer_path, corpus.source_language, corpus.target_language)
+        languages = corpus.source_language, corpus.target_language
+        return cls(translator, run.tokenizer_path, *languages, run.id())
+
+    def source(self) -> dict[str, Any]:
+        """What tells one export from another: the run, the weights, and how it searches."""
+        digest = hashlib.sha256()
+        for weight in self.translator.model.get_weights():
+            digest.update(weight.tobytes())
+        return {
+            "run": self.run,
+            "weights": digest.hexdigest(),
+            "beam_size": self.translator.beam_size,
+            "alpha": self.translator.alpha,
+            "max_source_length": self.translator.max_source_length,
+        }
 
     def tokenizer(self) -> bytes:
         """The SentencePiece model.

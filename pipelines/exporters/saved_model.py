@@ -6,7 +6,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from pipelines.exporters.exportable import Exportable
-from pipelines.exporters.versions import new_version
+from pipelines.exporters.versions import check_is_new, new_version, write_source
 from pipelines.exporters.warmup import write_warmup_requests
 from pipelines.translators.base import MAX_ALPHA, MAX_BEAM_SIZE
 from pipelines.translators.keras_model import Translator, search_texts
@@ -39,8 +39,13 @@ def export_saved_model(
         The version's directory.
 
     Raises:
-        InputError: the version exists, or the directory cannot be written.
+        AlreadyExported: no version is given, and the newest has the same weights and search.
+        InputError: the version exists, the directory cannot be written, or no version is given and
+            the newest is another run's.
     """
+    source = exportable.source()
+    if version is None:
+        check_is_new(Path(output), source)
     module = _ServedTranslator(exportable.translator)
     with new_version(Path(output), version) as (temporary, final):
         tf.saved_model.save(
@@ -56,6 +61,7 @@ def export_saved_model(
             "serving_default",
             [{"text": [_WARMUP_SENTENCE]}, {"text": ["", *[_WARMUP_SENTENCE] * 7]}],
         )
+        write_source(temporary, source)
     return final
 
 

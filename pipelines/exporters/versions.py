@@ -1,13 +1,105 @@
-"""Numbered directories of one model, complete or absent, as TensorFlow Serving reads them."""
+"""Numbered directories of one model, complete or absent, as TensorFlow Serving reads them.
+
+Each says what it was made from, in `assets.extra/tf_relpos.json`, which servers ignore.
+"""
 
 import contextlib
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
 
 from pipelines.errors import InputError, reason_of
-from pipelines.files.atomic import new_directory
+from pipelines.files.atomic import check_writable, new_directory
+from pipelines.files.records import write_json
+
+SOURCE_FILE = Path("assets.extra", "tf_relpos.json")
+
+
+class AlreadyExported(InputError):
+    """The newest version was made from the same; it stays the newest.
+
+    Attributes:
+        path: its directory.
+    """
+
+    def __init__(self, path: Path):
+        super().__init__(
+            f"{path} holds this model with this search already: give --version to export it again"
+        )
+        self.path = path
+
+
+def check_place(directory: str | Path, run: str | None) -> None:
+    """Tells before training that its export will not be possible. Nothing is changed.
+
+    Args:
+        directory: of the versions, if it exists.
+        run: the `id` of the run to export from, None if it has none yet.
+
+    Raises:
+        InputError: it cannot be written to, is a version itself, or holds those of another run.
+    """
+    directory = Path(directory)
+    try:
+        check_writable(directory)
+    except OSError as error:
+        raise InputError(f"cannot write to export_dir {directory}: {error.strerror}") from error
+    _check_holds_versions(directory)
+    _check_same_run(directory, run)
+
+
+def check_is_new(directory: Path, source: Mapping[str, Any]) -> None:
+    """Checks that what is exported goes on with the versions that are there.
+
+    A server takes up the newest version by itself: it must not be that of another run of the same
+    name.
+
+    Args:
+        directory: of the versions, if it exists.
+        source: what the next is made from; its `run` is the run's `id`.
+
+    Raises:
+        AlreadyExported: the newest version is made from the same.
+        InputError: it is another run's.
+    """
+    _check_same_run(directory, source["run"])
+    if newest := _newest(directory):
+        path = directory / str(newest)
+        if _source(path) == source:
+            raise AlreadyExported(path)
+
+
+def write_source(version: Path, source: Mapping[str, Any]) -> None:
+    """Writes into a version what it is made from."""
+    write_json(version / SOURCE_FILE, source)
+
+
+def _check_same_run(directory: Path, run: str | None) -> None:
+    newest = _newest(directory)
+    known = _source(directory / str(newest)).get("run") if newest else None
+    if known not in (None, run):
+        raise InputError(
+            f"{directory} holds versions of another run, which a server would replace by those of "
+            f"this one: choose another directory, or `pipelines.export --version {newest + 1}`"
+        )
+
+
+def _newest(directory: Path) -> int:
+    """The largest number of a version, 0 without one."""
+    names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
+    return max((int(name) for name in names if name.isascii() and name.isdigit()), default=0)
+
+
+def _source(version: Path) -> dict[str, Any]:
+    """What a version says it was made from; empty where it does not say, as one of long ago."""
+    try:
+        source = json.loads((version / SOURCE_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return source if isinstance(source, dict) else {}
 
 
 @contextlib.contextmanager
@@ -39,22 +131,25 @@ def new_version(directory: str | Path, version: int | None = None) -> Iterator[t
 def _number(directory: Path, version: int | None) -> int:
     if version is not None and version < 1:
         raise InputError(f"version must be at least 1, got {version}")
-    if (directory / "saved_model.pb").exists():
-        raise InputError(
-            f"the output directory must hold versions, but {directory} is one itself: "
-            f"give {directory.parent}"
-        )
+    _check_holds_versions(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        names = [path.name for path in directory.iterdir()]
+        following = _newest(directory) + 1
     except OSError as error:
         raise InputError(
             f"cannot write to the output directory {directory}: {error.strerror}"
         ) from error
-    following = max((int(n) for n in names if n.isascii() and n.isdigit()), default=0) + 1
-    if version is not None and str(version) in names:
+    if version is not None and (directory / str(version)).exists():
         raise InputError(
             f"version {version} exists in {directory} already: give another --version, or none "
             f"for the next, {following}"
         )
     return version or following
+
+
+def _check_holds_versions(directory: Path) -> None:
+    if (directory / "saved_model.pb").exists():
+        raise InputError(
+            f"the output directory must hold versions, but {directory} is one itself: "
+            f"give {directory.parent}"
+        )

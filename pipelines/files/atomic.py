@@ -75,6 +75,18 @@ def remove_leftovers(directory: Path) -> None:
             _remove_if_abandoned(path)
 
 
+def check_writable(directory: Path) -> None:
+    """Tells, before work is done for it, that a directory cannot be made or written to.
+
+    Raises:
+        OSError: it cannot; nothing has been changed in either case.
+    """
+    existing = next(path for path in (directory, *directory.parents) if os.path.lexists(path))
+    probe = _hidden(existing / "probe")
+    probe.mkdir()
+    probe.rmdir()
+
+
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[None]:
     """Holds a lock file until the block or the process ends, however it ends.

@@ -4,6 +4,7 @@
       config.json         the resolved configuration
       config.toml         the same, as flags for `train_wmt --config`
       tokenizer.model     SentencePiece
+      id                  what exported versions call the run, wherever it is moved
       checkpoints/        see `pipelines.run.checkpoints`
       history.jsonl       a line for each log interval and validation
       scores.json         a list of test scores
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import json
 import logging
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,6 +61,20 @@ class RunDirectory:
         self.history_path = self.path / "history.jsonl"
         self.scores_path = self.path / "scores.json"
         self.lock_path = self.path / "lock"
+        self.id_path = self.path / "id"
+
+    def id(self) -> str | None:
+        """A name that no other run has; None before it has begun, or begun again of late.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        try:
+            return self.id_path.read_text(encoding="utf-8").strip()
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise InputError(f"{self.id_path} cannot be read: {first_line(error)}") from error
 
     def config(self) -> RunConfig:
         """The configuration of the run.
@@ -161,6 +177,8 @@ class LockedRun:
     def begin(self, config: RunConfig) -> None:
         """Gives a new run its configuration; of an old one, checks that it is that of `config`.
 
+        It has an `id` from here on.
+
         `open` checks it as well. Between the two there may be hours of preparing text.
 
         Raises:
@@ -170,6 +188,8 @@ class LockedRun:
             check_config_continues(config, earlier, self.path)
         else:
             write_json(self._directory.config_path, config.to_dict())
+        if self._directory.id() is None:
+            write_text(self._directory.id_path, f"{uuid.uuid4().hex}\n")
 
     def _earlier(self) -> dict[str, Any]:
         """What the checkpoints were trained with. Empty before the first: the flags may change."""

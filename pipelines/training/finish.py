@@ -6,6 +6,7 @@ from pathlib import Path
 from pipelines.data.preparation import Prepared
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.registry import FORMATS
+from pipelines.exporters.versions import AlreadyExported
 from pipelines.run.directory import TrainingRun
 from pipelines.run.metrics import bleu
 from pipelines.run.models import build_model
@@ -50,4 +51,7 @@ def finish(prepared: Prepared, run: TrainingRun, export_dir: str | Path | None) 
             _LOG.info("  %s\n  -> %s", source, translation)
     if export_dir:
         export = FORMATS["saved_model"].load()
-        _LOG.info("exported %s", export(Exportable.from_run(translator, run), export_dir))
+        try:
+            _LOG.info("exported %s", export(Exportable.from_run(translator, run), export_dir))
+        except AlreadyExported as same:
+            _LOG.info("exported already: %s", same.path)

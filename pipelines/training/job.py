@@ -12,6 +12,7 @@ from pipelines.corpora.corpus import Corpus
 from pipelines.data.preparation import Prepared, open_prepared, prepare
 from pipelines.errors import InputError
 from pipelines.exporters.registry import FORMATS
+from pipelines.exporters.versions import check_place
 from pipelines.run.directory import RunDirectory
 from pipelines.run.origin import check_fits, check_same_subwords, origin_of
 from pipelines.run.provenance import Provenance, code_version
@@ -56,6 +57,8 @@ def run_job(
     strategy = devices.make_strategy(config.training)
     workers = Workers.of(strategy)
     directory = RunDirectory(run_dir)
+    if export_dir is not None and workers.is_chief:
+        check_place(export_dir, directory.id())
     with contextlib.ExitStack() as stack:
         locked = stack.enter_context(directory.locked()) if workers.is_chief else None
         if prepared_directory is not None:

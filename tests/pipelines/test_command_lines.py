@@ -128,6 +128,33 @@ def test_more_steps_continue_a_finished_run(corpus, uninterrupted, monkeypatch, 
     assert [record["step"] for record in after[120:]] == [121, 122, 123]
 
 
+def test_what_is_exported_already_is_not_exported_again(trained_run, tmp_path, monkeypatch, capfd):
+    shutil.copytree(trained_run.parent, tmp_path / "mine")
+    exports = tmp_path / "mine" / "export"
+    before = content_of(exports)
+
+    def train(run_dir, export_dir):
+        arguments = ["--config", trained_run / "config.toml", "--run_dir", run_dir]
+        status = call(train_wmt.main, [*arguments, "--export_dir", export_dir], monkeypatch)
+        return status, capfd.readouterr()
+
+    status, output = train(tmp_path / "mine" / "run", exports)
+    assert status == 0 and output.out.splitlines()[-1] == f"exported already: {exports}/1"
+    # Another run of that name, and a place that cannot be written to: before anything is done.
+    status, output = train(tmp_path / "yours" / "run", exports)
+    assert status == 2 and "export holds versions of another run" in output.err
+    (tmp_path / "file").touch()
+    status, output = train(tmp_path / "yours" / "run", tmp_path / "file" / "export")
+    assert status == 2 and "cannot write to export_dir" in output.err
+    assert not (tmp_path / "yours").exists()
+    assert content_of(exports) == before
+
+
+def content_of(directory):
+    files = (path for path in directory.rglob("*") if path.is_file())
+    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
+
+
 def test_the_run_directory(trained_run):
     run = RunDirectory(trained_run)
     assert run.checkpoints.steps() == [400, 600] or run.checkpoints.steps() == [

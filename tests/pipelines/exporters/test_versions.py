@@ -3,7 +3,13 @@
 import pytest
 
 from pipelines.errors import InputError
-from pipelines.exporters.versions import new_version
+from pipelines.exporters.versions import (
+    AlreadyExported,
+    check_is_new,
+    check_place,
+    new_version,
+    write_source,
+)
 
 
 def write(directory, version=None, text="x"):
@@ -59,3 +65,55 @@ def test_places_that_cannot_hold_versions_are_refused(tmp_path):
         write(tmp_path / "demo" / "1")
     with pytest.raises(InputError, match="version must be at least 1, got 0"):
         write(tmp_path, 0)
+
+
+def export(directory, source):
+    check_is_new(directory, source)
+    with new_version(directory) as (path, final):
+        (path / "assets.extra").mkdir()
+        write_source(path, source)
+    return final.name
+
+
+def test_the_same_is_not_exported_twice_in_a_row(tmp_path):
+    first, second = ({"run": "a", "weights": weights} for weights in "12")
+    assert export(tmp_path / "m", first) == "1"
+    with pytest.raises(AlreadyExported, match="m/1 holds this model .* already: give --version"):
+        export(tmp_path / "m", first)
+    assert export(tmp_path / "m", second) == "2"
+    assert export(tmp_path / "m", first) == "3"  # back to the first
+
+
+def test_versions_of_another_run_are_not_replaced_unasked(tmp_path):
+    assert export(tmp_path, {"run": "a"}) == "1"
+    message = "holds versions of another run, .* choose another directory, or .*--version 2`"
+    for run in ("b", None):
+        with pytest.raises(InputError, match=message):
+            export(tmp_path, {"run": run})
+        with pytest.raises(InputError, match=message):
+            check_place(tmp_path, run)
+    check_place(tmp_path, "a")
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"run": null}', "[" * 10**5, None])
+def test_versions_that_do_not_say_where_they_are_from_are_gone_on_with(tmp_path, content):
+    (tmp_path / "7" / "assets.extra").mkdir(parents=True)
+    if content is not None:
+        (tmp_path / "7" / "assets.extra" / "tf_relpos.json").write_text(content)
+    check_place(tmp_path, "a")
+    assert export(tmp_path, {"run": "a"}) == "8"
+
+
+def test_a_place_is_checked_without_a_trace(tmp_path):
+    check_place(tmp_path / "new" / "model", None)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "gone" / "away")
+    for name in ("file", "file/model", "link"):
+        with pytest.raises(InputError, match=f"cannot write to export_dir .*{name}: "):
+            check_place(tmp_path / name, None)
+    (tmp_path / "saved_model.pb").touch()
+    with pytest.raises(InputError, match="must hold versions"):
+        check_place(tmp_path, None)
+    assert {path.name for path in tmp_path.iterdir()} == {"file", "link", "saved_model.pb"}
