@@ -38,6 +38,8 @@ class CorpusConfig:
     """code of the source language"""
     target_language: str = "de"
     """code of the target language"""
+    tokenizer: str | None = None
+    """an existing SentencePiece model to use instead of learning subwords from the text"""
     max_length: int = 256
     """pairs with more subwords on a side are dropped, the end mark included"""
     num_shapes: int = 8
@@ -246,8 +248,9 @@ MAY_CHANGE = {
     "log_every",
 }
 
-# Where the text lies: what was made of it is compared by its checksums.
+# Where the text and its subwords lie: what was made of them is compared by checksums.
 TEXT = {f"{split}_{side}" for split in ("train", "valid", "test") for side in ("source", "target")}
+TEXT |= {"tokenizer"}
 
 # What `pipelines.prepare` settles: these flags would do nothing beside --prepared.
 DECIDED_BY_PREPARATION = {

@@ -1,7 +1,9 @@
 """Makes subwords and arrays of a corpus: python -m pipelines.prepare --output DIR"""
 
+import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pipelines.command_line import Parser, run
 from pipelines.config import CorpusConfig, default_config
@@ -19,9 +21,21 @@ class PrepareFlags:
     output: str
     """the directory to write"""
     vocabulary_size: int | None = None
-    """subwords shared by both languages; 32,768 unless given, for the demo corpus 900"""
+    """subwords shared by both languages; 32,768 unless given, for the demo corpus 900, and those
+    of --tokenizer if that is given"""
     tokens_per_replica: int = 4096
     """batch size of the report that is printed"""
+
+
+def _vocabulary_size(flags: argparse.Namespace) -> int:
+    """V, as given, or that of the tokenizer, or the default."""
+    if flags.prepare.vocabulary_size is not None:
+        return flags.prepare.vocabulary_size
+    if flags.corpus.tokenizer is None:
+        return default_config("tiny", demo=flags.corpus.is_demo).model.vocabulary_size
+    from pipelines.data.subword_model import vocabulary_size_of  # NumPy, which is slow
+
+    return vocabulary_size_of(Path(flags.corpus.tokenizer))
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -30,7 +44,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_section(CorpusConfig, "corpus")
     flags = parser.parse(arguments)
     corpus = flags.corpus.corpus()
-    default = default_config("tiny", demo=flags.corpus.is_demo)
+    vocabulary_size = _vocabulary_size(flags)
 
     load_tensorflow()
     from pipelines.data.buckets import batch_sizes, bucket_report
@@ -39,9 +53,10 @@ def main(arguments: Sequence[str]) -> None:
     prepared = prepare(
         corpus,
         flags.prepare.output,
-        vocabulary_size=flags.prepare.vocabulary_size or default.model.vocabulary_size,
+        vocabulary_size=vocabulary_size,
         max_length=flags.corpus.max_length,
         num_shapes=flags.corpus.num_shapes,
+        tokenizer=flags.corpus.tokenizer,
     )
     buckets = prepared.train.buckets
     sizes = batch_sizes(buckets, flags.prepare.tokens_per_replica, 1)

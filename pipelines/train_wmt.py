@@ -116,6 +116,10 @@ def _parse(arguments: Sequence[str]) -> tuple[RunConfig, Corpus | None, Places]:
         from pipelines.run.origin import check_fits
 
         check_fits(config.model, origin)
+    if config.corpus.tokenizer:
+        from pipelines.data.subword_model import adapted_model
+
+        adapted_model(Path(config.corpus.tokenizer), config.model.vocabulary_size)
     frozen_layers(config.model, config.training.freeze)
     if config.training.strategy == "multi_worker" and not flags.run.prepared:
         raise InputError(
@@ -141,12 +145,19 @@ def _defaults(arguments: Sequence[str]) -> tuple[RunConfig, RunDirectory | None]
         prepared=None,
         initialize_from=None,
         run_dir=None,
+        tokenizer=None,
     )
     is_demo = early.dataset == "demo" and not early.train_source and not early.prepared
     if not early.initialize_from:
-        return default_config(early.preset or "tiny", demo=is_demo), None
+        defaults = default_config(early.preset or "tiny", demo=is_demo)
+        return _with_vocabulary_of(early.tokenizer, defaults), None
     from pipelines.run.origin import origin_of  # NumPy, which is slow
 
+    if early.tokenizer:
+        raise InputError(
+            f"tokenizer must not be given with --initialize_from, whose subwords are used; got "
+            f"{early.tokenizer}"
+        )
     if not early.run_dir:
         raise InputError("initialize_from needs --run_dir, the directory of the new run")
     origin = origin_of(early.initialize_from, early.run_dir)
@@ -157,6 +168,17 @@ def _defaults(arguments: Sequence[str]) -> tuple[RunConfig, RunDirectory | None]
         size = theirs.model.vocabulary_size
         model = dataclasses.replace(defaults.model, vocabulary_size=size)
     return dataclasses.replace(defaults, model=model), origin
+
+
+def _with_vocabulary_of(tokenizer: str | None, defaults: RunConfig) -> RunConfig:
+    """The defaults with as many subwords as a given tokenizer has."""
+    if tokenizer is None:
+        return defaults
+    from pipelines.data.subword_model import vocabulary_size_of  # NumPy, which is slow
+
+    size = vocabulary_size_of(Path(tokenizer))
+    model = dataclasses.replace(defaults.model, vocabulary_size=size)
+    return dataclasses.replace(defaults, model=model)
 
 
 def _places(flags: RunFlags, corpus: Corpus | None) -> Places:

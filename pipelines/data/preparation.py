@@ -9,6 +9,7 @@
   lock                          held by the process that writes
 """
 
+import hashlib
 import logging
 import os
 from collections.abc import Iterable
@@ -20,6 +21,7 @@ from typing import Any
 from pipelines.corpora.corpus import Corpus
 from pipelines.data.dataset import TokenizedCorpus
 from pipelines.data.dataset_writer import TokenizedCorpusWriter
+from pipelines.data.subword_model import adapted_model
 from pipelines.data.tokenization import tokenize
 from pipelines.data.tokenizer import Tokenizer, train_tokenizer
 from pipelines.errors import InputError
@@ -101,8 +103,8 @@ def prepare(
         vocabulary_size: V.
         max_length: pairs with more ids on a side are dropped, the end id included.
         num_shapes: the most length buckets.
-        tokenizer: an existing SentencePiece model of `vocabulary_size` pieces to use instead of
-            learning one.
+        tokenizer: an existing SentencePiece model to use instead of learning one; it has
+            `vocabulary_size` pieces once it is adapted, see `pipelines.data.subword_model`.
 
     Raises:
         InputError: the directory holds a preparation with other settings, of other text or a
@@ -111,6 +113,7 @@ def prepare(
             of it.
     """
     directory = Path(directory)
+    model = None if tokenizer is None else adapted_model(Path(tokenizer), vocabulary_size)
     settings = {
         "corpus": corpus.name,
         "text_bytes": corpus.text_bytes,
@@ -119,7 +122,7 @@ def prepare(
         "vocabulary_size": vocabulary_size,
         "max_length": max_length,
         "num_shapes": num_shapes,
-        "tokenizer": None if tokenizer is None else _sha256(Path(tokenizer)),
+        "tokenizer": None if model is None else hashlib.sha256(model).hexdigest(),
     }
     if not (directory / "train").exists():
         if "train" not in corpus.splits:
@@ -130,7 +133,7 @@ def prepare(
             raise InputError(f"cannot write to {directory}: {error.strerror}") from error
         with exclusive(directory / "lock"):
             if not (directory / "train").exists():  # another process may have just made it
-                _complete(corpus, directory, settings, tokenizer)
+                _complete(corpus, directory, settings, model)
     prepared = open_prepared(directory)
     _check_same(directory, prepared.settings, settings)
     if not are_unchanged(directory / _TEXT, corpus.files):
@@ -160,7 +163,7 @@ def open_prepared(directory: str | Path) -> Prepared:
 
 
 def _complete(
-    corpus: Corpus, directory: Path, settings: dict[str, Any], tokenizer: str | Path | None
+    corpus: Corpus, directory: Path, settings: dict[str, Any], model: bytes | None
 ) -> None:
     """Makes everything out of sight, then moves it to its place, `train` last.
 
@@ -172,7 +175,7 @@ def _complete(
         written = (directory / _TOKENIZER, directory / _TEXT, *chain.from_iterable(held_out))
         _check_nothing_is_replaced(written)
         with new_directory(made) as temporary:
-            _make(corpus, temporary, settings, tokenizer)
+            _make(corpus, temporary, settings, model)
     moves = {path: directory / path.name for path in made.iterdir()}
     _check_nothing_is_replaced(moves.values())
     for path in sorted(moves, key=lambda path: path.name == "train"):
@@ -189,9 +192,7 @@ def _check_nothing_is_replaced(paths: Iterable[Path]) -> None:
             )
 
 
-def _make(
-    corpus: Corpus, directory: Path, settings: dict[str, Any], tokenizer: str | Path | None
-) -> None:
+def _make(corpus: Corpus, directory: Path, settings: dict[str, Any], model: bytes | None) -> None:
     """Writes everything."""
     vocabulary_size = settings["vocabulary_size"]
     write_fingerprints(directory / _TEXT, corpus.files)
@@ -200,12 +201,12 @@ def _make(
     for split in held_out:
         _write_text(directory, split, corpus.pairs(split))
     tokenizer_path = directory / _TOKENIZER
-    if tokenizer is None:
+    if model is None:
         _LOG.info(f"learning {vocabulary_size:,} subwords from {corpus.name}")
         sentences = chain.from_iterable(corpus.pairs("train"))
         train_tokenizer(sentences, vocabulary_size, tokenizer_path)
     else:
-        _copy_tokenizer(Path(tokenizer), vocabulary_size, tokenizer_path)
+        tokenizer_path.write_bytes(model)
 
     metadata = {
         "settings": settings,
@@ -262,17 +263,6 @@ def _sums(tokenizer: Path, held_out: Iterable[str]) -> dict[str, str]:
     """Checksums by file name of what lies beside the arrays."""
     text = chain.from_iterable(_text_paths(tokenizer.parent, split) for split in held_out)
     return {path.name: _sha256(path) for path in (tokenizer, *text)}
-
-
-def _copy_tokenizer(tokenizer: Path, vocabulary_size: int, path: Path) -> None:
-    pieces = Tokenizer(tokenizer).vocabulary_size
-    if pieces != vocabulary_size:
-        raise InputError(
-            f"vocabulary_size must be that of the tokenizer {tokenizer}, {pieces}, "
-            f"got {vocabulary_size}"
-        )
-    with new_file(path) as temporary:
-        temporary.write_bytes(_read(tokenizer))
 
 
 def _check_same(directory: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:

@@ -15,6 +15,7 @@ from tensorflow_text import SentencepieceTokenizer
 from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece_tokenizer
 
 from pipelines.data.dataset import END_ID, PAD_ID, START_ID, UNKNOWN_ID
+from pipelines.data.subword_model import read_model
 from pipelines.errors import InputError
 from pipelines.files.atomic import new_file
 
@@ -164,7 +165,7 @@ class Tokenizer(tf.Module):
 
     def __init__(self, path: str | Path):
         super().__init__(name="tokenizer")
-        model = _read_model(Path(path))
+        model = read_model(Path(path))
         self.vocabulary_size = model.get_piece_size()
         self._tokenizer = _Subwords(model.serialized_model_proto())
 
@@ -206,19 +207,3 @@ class _NamedModel(tf.saved_model.experimental.TrackableResource):
         return gen_sentencepiece_tokenizer.sentencepiece_op(
             model=self._model, shared_name=hashlib.sha256(self._model).hexdigest()
         )
-
-
-def _read_model(path: Path) -> sentencepiece.SentencePieceProcessor:
-    try:
-        model = sentencepiece.SentencePieceProcessor(model_proto=path.read_bytes() or b"\0")
-    except OSError as error:
-        raise InputError(f"cannot read the tokenizer {path}: {error.strerror}") from error
-    except RuntimeError as error:
-        raise InputError(f"the tokenizer {path} is not a SentencePiece model") from error
-    ids = (model.pad_id(), model.unk_id(), model.bos_id(), model.eos_id())
-    if ids != (PAD_ID, UNKNOWN_ID, START_ID, END_ID):
-        raise InputError(
-            f"the tokenizer {path} must have ids 0 pad, 1 unknown, 2 start, 3 end, got "
-            f"{', '.join(map(str, ids))}"
-        )
-    return model

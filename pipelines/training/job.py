@@ -107,7 +107,7 @@ def _prepare(
         vocabulary_size=config.model.vocabulary_size,
         max_length=config.corpus.max_length,
         num_shapes=config.corpus.num_shapes,
-        tokenizer=origin.tokenizer_path if origin else None,
+        tokenizer=origin.tokenizer_path if origin else config.corpus.tokenizer,
     )
 
 
