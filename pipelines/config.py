@@ -34,6 +34,14 @@ class CorpusConfig:
     """text to test on at the end"""
     test_target: str | None = None
     """its translations"""
+    train_tsv: list[str] | None = None
+    """instead of train_source and train_target: files with source, tab, translation on a line"""
+    valid_tsv: str | None = None
+    """text to validate on, likewise"""
+    test_tsv: str | None = None
+    """text to test on, likewise"""
+    corpus_weights: list[int] | None = None
+    """of several files to train on, how many times an epoch the pairs of each are drawn"""
     source_language: str = "en"
     """code of the source language"""
     target_language: str = "de"
@@ -59,9 +67,11 @@ class CorpusConfig:
         Raises:
             InputError: files that do not exist, an unknown data set, or a contradiction.
         """
-        if self.train_source or self.train_target:
+        if self.is_own_text:
             if self.dataset != "demo":
-                raise InputError(f"dataset must not be given with train_source, got {self.dataset}")
+                raise InputError(
+                    f"dataset must not be given with train_source or train_tsv, got {self.dataset}"
+                )
             return TextFileCorpus(
                 self.train_source or [],
                 self.train_target or [],
@@ -71,10 +81,14 @@ class CorpusConfig:
                 self.test_target,
                 self.source_language,
                 self.target_language,
+                train_tsv=self.train_tsv,
+                valid_tsv=self.valid_tsv,
+                test_tsv=self.test_tsv,
+                weights=self.corpus_weights,
             )
-        for name in ("valid_source", "valid_target", "test_source", "test_target"):
+        for name in (*HELD_OUT_TEXT, "corpus_weights"):
             if getattr(self, name):
-                raise InputError(f"{name} needs train_source and train_target")
+                raise InputError(f"{name} needs train_source and train_target, or train_tsv")
         if not self.is_demo:
             return TfdsCorpus(self.dataset, self.source_language, self.target_language)
         if (self.source_language, self.target_language) != ("en", "de"):
@@ -86,7 +100,11 @@ class CorpusConfig:
 
     @property
     def is_demo(self) -> bool:
-        return self.dataset == "demo" and not (self.train_source or self.train_target)
+        return self.dataset == "demo" and not self.is_own_text
+
+    @property
+    def is_own_text(self) -> bool:
+        return bool(self.train_source or self.train_target or self.train_tsv)
 
 
 @dataclass(frozen=True)
@@ -170,8 +188,8 @@ class TrainingConfig:
         """
         if self.patience and "valid" not in splits:
             raise InputError(
-                "patience needs text to validate on (--valid_source and --valid_target), "
-                f"got {self.patience}"
+                "patience needs text to validate on (--valid_source and --valid_target, or "
+                f"--valid_tsv), got {self.patience}"
             )
 
     def _check(self, name: str, rule: str, holds: bool) -> None:
@@ -198,7 +216,7 @@ class RunConfig:
             prepared: the preparation that was trained on, if it was one, which decides some.
         """
         left_out = DECIDED_BY_PREPARATION if prepared else set()
-        if self.corpus.train_source:
+        if self.corpus.is_own_text:
             left_out = {"dataset"}
         flags: dict[str, Any] = {"preset": self.preset, "prepared": prepared}
         for title in ("corpus", "model", "training"):
@@ -220,9 +238,9 @@ class RunConfig:
 
     def difference(self, other: "RunConfig") -> str | None:
         """The first field in which training would differ: "name a here, b there"."""
+        is_own_text = self.corpus.is_own_text or other.corpus.is_own_text
         for section in ("model", "corpus", "training"):
             mine, theirs = (dataclasses.asdict(getattr(c, section)) for c in (self, other))
-            is_own_text = bool(mine.get("train_source") or theirs.get("train_source"))
             for name in mine:
                 if name in TEXT or (name == "dataset" and is_own_text):
                     continue
@@ -249,8 +267,10 @@ MAY_CHANGE = {
 }
 
 # Where the text and its subwords lie: what was made of them is compared by checksums.
-TEXT = {f"{split}_{side}" for split in ("train", "valid", "test") for side in ("source", "target")}
-TEXT |= {"tokenizer"}
+HELD_OUT_TEXT = tuple(
+    f"{split}_{side}" for split in ("valid", "test") for side in ("source", "target", "tsv")
+)
+TEXT = {"train_source", "train_target", "train_tsv", *HELD_OUT_TEXT, "tokenizer"}
 
 # What `pipelines.prepare` settles: these flags would do nothing beside --prepared.
 DECIDED_BY_PREPARATION = {

@@ -142,12 +142,14 @@ def _defaults(arguments: Sequence[str]) -> tuple[RunConfig, RunDirectory | None]
         preset=None,
         dataset="demo",
         train_source=None,
+        train_tsv=None,
         prepared=None,
         initialize_from=None,
         run_dir=None,
         tokenizer=None,
     )
-    is_demo = early.dataset == "demo" and not early.train_source and not early.prepared
+    has_text = early.train_source or early.train_tsv or early.prepared
+    is_demo = early.dataset == "demo" and not has_text
     if not early.initialize_from:
         defaults = default_config(early.preset or "tiny", demo=is_demo)
         return _with_vocabulary_of(early.tokenizer, defaults), None

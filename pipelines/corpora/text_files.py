@@ -1,4 +1,4 @@
-"""Parallel text files: line n of the source belongs to line n of the target."""
+"""Parallel text files: line n of the source belongs to line n of the target, or one has both."""
 
 import gzip
 import io
@@ -14,8 +14,10 @@ from pipelines.errors import InputError
 Path = str | os.PathLike[str]
 _GZIP_MAGIC = b"\x1f\x8b"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+# The two sides of a text, or the one file that has both.
+_Files = tuple[str, str] | tuple[str]
 # Endings that say what is inside a file rather than what it is called.
-_ENDINGS = re.compile(r"\.(gz|txt|tok)$")
+_ENDINGS = re.compile(r"\.(gz|txt|tok|tsv)$")
 
 
 class TextFileCorpus:
@@ -25,6 +27,9 @@ class TextFileCorpus:
         train_source, train_target: a path or a list of paths; as many on one side as on the other.
         valid_source, valid_target, test_source, test_target: the same, each pair of them optional.
         source_language, target_language: codes such as "en" and "de".
+        train_tsv, valid_tsv, test_tsv: instead of the two sides of a split, files with a pair a
+            line, the source, a tab and the target.
+        weights: how many times the pairs of each file to train on are read, one file after another.
 
     Raises:
         InputError: if a file is missing or not a regular file, or a side lacks its counterpart.
@@ -42,19 +47,26 @@ class TextFileCorpus:
         test_target: Path | Sequence[Path] | None = None,
         source_language: str = "en",
         target_language: str = "de",
+        *,
+        train_tsv: Path | Sequence[Path] | None = None,
+        valid_tsv: Path | Sequence[Path] | None = None,
+        test_tsv: Path | Sequence[Path] | None = None,
+        weights: Sequence[int] | None = None,
     ):
-        sides = {
-            "train": (train_source, train_target),
-            "valid": (valid_source, valid_target),
-            "test": (test_source, test_target),
+        given = {
+            "train": (train_source, train_target, train_tsv),
+            "valid": (valid_source, valid_target, valid_tsv),
+            "test": (test_source, test_target, test_tsv),
         }
         self._files = {}
-        for split, (source, target) in sides.items():
-            files = _matched_files(split, _as_paths(source), _as_paths(target))
+        for split, several in given.items():
+            files = _files_of(split, *map(_as_paths, several))
             if files:
                 self._files[split] = files
         if "train" not in self._files:
             raise InputError("train_source and train_target must name at least one file each")
+        if weights is not None:
+            self._files["train"] = _repeated(self._files["train"], weights)
         self.name = _corpus_name(self._files["train"][0][0], source_language)
         self.source_language = source_language
         self.target_language = target_language
@@ -69,14 +81,14 @@ class TextFileCorpus:
             raise InputError(f"split must be one of {', '.join(self.splits)}, got {split!r}")
         return self._pairs(self._files[split])
 
-    def _pairs(self, files: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    def _pairs(self, files: list[_Files]) -> Iterator[tuple[str, str]]:
         empty = True
-        for source, target in files:
-            for pair in _aligned(source, target):
+        for paths in files:
+            for pair in _aligned(*paths) if len(paths) == 2 else _columns(*paths):
                 empty = False
                 yield pair
         if empty:
-            names = ", ".join(f"{source} and {target}" for source, target in files)
+            names = ", ".join(" and ".join(paths) for paths in files)
             raise InputError(
                 f"a corpus must have at least one sentence pair, found none in {names}"
             )
@@ -134,6 +146,43 @@ def _aligned(source: str, target: str) -> Iterator[tuple[str, str]]:
             "source and target must have as many lines as each other, "
             f"but {source} has {counts[0]} and {target} has {counts[1]}"
         )
+
+
+def _columns(path: str) -> Iterator[tuple[str, str]]:
+    """The pairs of a file with two columns."""
+    for number, line in enumerate(read_lines(path), start=1):
+        source, *others = line.split("\t")
+        if len(others) != 1:
+            raise InputError(
+                "a line of a TSV file must have a source, a tab and a target, but line "
+                f"{number} of {path} has {len(others)} tabs"
+            )
+        yield source, others[0]
+
+
+def _repeated(files: list[_Files], weights: Sequence[int]) -> list[_Files]:
+    """The files to train on, each as often as its weight says."""
+    if len(files) == 1:
+        raise InputError("corpus_weights needs several files to train on, got one")
+    if len(weights) != len(files):
+        raise InputError(
+            f"corpus_weights must have a weight for each of the {len(files)} files to train on, "
+            f"got {len(weights)}"
+        )
+    if min(weights) < 1:
+        raise InputError(f"corpus_weights must be whole numbers of at least 1, got {min(weights)}")
+    return [paths for paths, weight in zip(files, weights, strict=True) for _ in range(weight)]
+
+
+def _files_of(split: str, sources: list[str], targets: list[str], tsv: list[str]) -> list[_Files]:
+    """The files of a split, in either form."""
+    if not tsv:
+        return [*_matched_files(split, sources, targets)]
+    if sources or targets:
+        raise InputError(f"{split}_tsv must not be given with {split}_source and {split}_target")
+    for path in tsv:
+        check_file(f"{split}_tsv", path)
+    return [(path,) for path in tsv]
 
 
 def _matched_files(split: str, sources: list[str], targets: list[str]) -> list[tuple[str, str]]:

@@ -122,6 +122,9 @@ def test_the_end_the_reports_and_the_remedies_may_change():
         ({"source_language": "fr"}, "the demo corpus goes from en to de, got fr to de"),
         ({"train_source": ["a"]}, "train_source needs train_target"),
         ({"valid_source": "a"}, "valid_source needs train_source and train_target"),
+        ({"valid_tsv": "a"}, "valid_tsv needs train_source and train_target, or train_tsv"),
+        ({"corpus_weights": [2, 1]}, "corpus_weights needs train_source and train_target, or"),
+        ({"train_tsv": ["a"], "dataset": "wmt14_translate/de-en"}, "dataset must not be given"),
         ({"test_target": "a"}, "test_target needs train_source and train_target"),
     ],
 )

@@ -178,3 +178,50 @@ def test_unknown_split(write):
     good = write("s", "a\n")
     corpus = TextFileCorpus(good, good)
     assert error_of(lambda: corpus.pairs("valid")) == "split must be one of train, got 'valid'"
+
+
+def test_two_columns_in_one_file(write):
+    corpus = TextFileCorpus(
+        (),
+        (),
+        valid_source=write("v.en", "c\n"),
+        valid_target=write("v.de", "C\n"),
+        train_tsv=[write("news.tsv", "a b\tA B\n\tx\n"), write("2.tsv.gz", gzip.compress(b"d\tD"))],
+        test_tsv=write("test.tsv", "e\tE\r\n"),
+    )
+    assert (corpus.name, corpus.splits) == ("news", ("train", "valid", "test"))
+    assert all_pairs(corpus) == [("a b", "A B"), ("", "x"), ("d", "D")]
+    assert all_pairs(corpus, "test") == [("e", "E")]
+
+
+@pytest.mark.parametrize("line, tabs", [("c", 0), ("c\tC\t0.9", 2)])
+def test_another_count_of_columns_is_refused(write, line, tabs):
+    corpus = TextFileCorpus((), (), train_tsv=write("x.tsv", f"a\tA\n{line}\n"))
+    message = error_of(lambda: all_pairs(corpus))
+    assert "a source, a tab and a target" in message
+    assert f"line 2 of {corpus.files[0]} has {tabs} tabs" in message
+
+
+def test_weights_repeat_the_files_to_train_on(write):
+    one, two = write("1.tsv", "a\tA\nb\tB\n"), write("2.tsv", "c\tC\n")
+    corpus = TextFileCorpus((), (), train_tsv=[one, two], test_tsv=two, weights=[1, 3])
+    assert all_pairs(corpus) == [("a", "A"), ("b", "B")] + 3 * [("c", "C")]
+    assert all_pairs(corpus, "test") == [("c", "C")]
+    # What was prepared with other weights is noticed by the files that were read.
+    assert corpus.files == (one, two, two, two, two)
+
+
+@pytest.mark.parametrize(
+    "files, arguments, message",
+    [
+        (1, {"train_source": ["x"], "train_target": ["x"]}, "train_tsv must not be given with"),
+        (1, {"weights": [2]}, "corpus_weights needs several files to train on, got one"),
+        (2, {"weights": [2]}, "corpus_weights must have a weight for each of the 2 files .*got 1"),
+        (2, {"weights": [2, 0]}, "corpus_weights must be whole numbers of at least 1, got 0"),
+        (2, {"valid_tsv": "absent"}, "valid_tsv must name files that exist, got absent"),
+    ],
+)
+def test_contradictions_of_columns_and_weights(write, files, arguments, message):
+    several = [write(f"{number}.tsv", "a\tA\n") for number in range(files)]
+    with pytest.raises(InputError, match=message):
+        TextFileCorpus(**{"train_source": (), "train_target": (), **arguments}, train_tsv=several)
