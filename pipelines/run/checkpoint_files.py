@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     import keras
 
     from tf_relpos import Transformer
+    from tf_relpos.config import TransformerConfig
+
+# What `state.json` may say besides.
+_KINDS = {
+    **{"step": int, "steps": list, "interval": dict, "trained_with": dict},
+    **dict.fromkeys(("best", "initialized_from"), dict | None),
+}
+_LEAST_BYTES = 2  # of a weight
 
 WEIGHTS, OPTIMIZER, STATE = "model.weights.h5", "optimizer.npz", "state.json"
 
@@ -72,9 +80,32 @@ def read_state(path: Path) -> dict[str, Any]:
     """
     verify(path, STATE)
     try:
-        return json.loads((path / STATE).read_text(encoding="utf-8"))
-    except ValueError as error:
+        state = json.loads((path / STATE).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
         raise Damaged(f"{path / STATE} cannot be read: {first_line(error)}") from error
+    if not isinstance(state, dict) or "step" not in state:
+        raise Damaged(f"{path / STATE} is damaged: it must have a step")
+    for name, kind in _KINDS.items():
+        if name in state and not isinstance(state[name], kind):
+            raise Damaged(f"{path / STATE} is damaged: its {name} is of another kind")
+    if (best := state.get("best")) and not isinstance(best.get("step"), int):
+        raise Damaged(f"{path / STATE} is damaged: its best must have a step")
+    return state
+
+
+def check_could_hold(path: Path, config: TransformerConfig) -> None:
+    """Compares a model with the size of a checkpoint's weights, before memory is taken for it.
+
+    Raises:
+        InputError: the weights are of a smaller model.
+    """
+    layers = config.encoder_layers + config.decoder_layers
+    labels = 2 * config.max_relative_position + 1 if config.uses_relative else 0
+    values = config.model_dim * (config.vocabulary_size + 2 * layers * config.inner_dim)
+    values += layers * labels * (config.model_dim // config.num_heads)
+    file = path / WEIGHTS
+    if file.exists() and file.stat().st_size < _LEAST_BYTES * values:
+        raise InputError(f"{file} must hold the model of config.json, but is too small for it")
 
 
 def load_weights(path: Path, model: Transformer) -> None:

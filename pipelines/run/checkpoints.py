@@ -19,6 +19,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.config import RunConfig
 from pipelines.errors import InputError
 from pipelines.files.atomic import remove_directory
 from pipelines.files.checksums import Damaged
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     import keras
 
     from tf_relpos import Transformer
+    from tf_relpos.config import TransformerConfig
 
 _LOG = logging.getLogger(__name__)
 
@@ -99,9 +101,15 @@ class Checkpoints:
         return best
 
     def provenance(self) -> dict[str, Any]:
-        """The `Provenance` of the newest checkpoint that can be read; empty without one."""
-        state = next(filter(None, map(self._state, reversed(self.steps()))), {})
-        return state.get("trained_with", {})
+        """The `Provenance` of the newest checkpoint that can be read; empty without one.
+
+        Raises:
+            InputError: it is none.
+        """
+        for step in reversed(self.steps()):
+            if state := self._state(step):
+                return _checked_provenance(state.get("trained_with", {}), self._step_path(step))
+        return {}
 
     def load(self, model: Transformer, checkpoint: str = "last") -> int:
         """Loads weights alone.
@@ -118,18 +126,30 @@ class Checkpoints:
         """
         if checkpoint not in ("last", "best", "average"):
             raise InputError(f"checkpoint must be last, best or average, got {checkpoint}")
-        path = self._checkpoint_path(checkpoint)
+        paths = self._paths(checkpoint)
         while True:
             try:
-                state = checkpoint_files.read_state(path)
-                checkpoint_files.load_weights(path, model)
+                state = checkpoint_files.read_state(paths[-1])
+                if len(paths) == 1:
+                    checkpoint_files.load_weights(paths[0], model)
+                else:
+                    checkpoint_files.load_average(paths, model)
                 break
             except InputError:
-                tried, path = path, self._checkpoint_path(checkpoint)
-                if path == tried:
+                tried, paths = paths, self._paths(checkpoint)
+                if paths == tried:
                     raise
                 # A run in progress has removed it, because there is a newer one.
         return state["step"]
+
+    def check_could_hold(self, config: TransformerConfig, checkpoint: str = "last") -> None:
+        """Compares a model with the size of the weights, before memory is taken for it.
+
+        Raises:
+            InputError: the weights are of a smaller model, or there is no such checkpoint.
+        """
+        for path in self._paths(checkpoint):
+            checkpoint_files.check_could_hold(path, config)
 
     def choose(self) -> str:
         """The name of the checkpoint to use: the best, or without validations the last.
@@ -149,8 +169,28 @@ class Checkpoints:
     def _step_path(self, step: int) -> Path:
         return self.path / f"step-{step:08d}"
 
+    def _paths(self, checkpoint: str) -> list[Path]:
+        """The checkpoints that "last", "best" or "average" are made of at the moment.
+
+        What was averaged before training went on is not the average any more: that is made anew, of
+        as many checkpoints.
+        """
+        path = self._checkpoint_path(checkpoint)
+        if checkpoint != "average" or self._average_is_of_the_end():
+            return [path]
+        count = len(checkpoint_files.read_state(path)["steps"])
+        return [self._step_path(step) for step in self._averaged(count)]
+
+    def _averaged(self, count: int) -> list[int]:
+        """The last checkpoints that an uninterrupted run would have saved."""
+        return (self._regular_steps() or self.steps())[-count:]
+
+    def _regular_steps(self) -> list[int]:
+        """The steps that an uninterrupted run would have saved."""
+        return [step for step in self.steps() if not self._state(step).get(_INTERRUPTED)]
+
     def _checkpoint_path(self, checkpoint: str) -> Path:
-        """Where "last", "best" or "average" lies at the moment."""
+        """Where "last", "best" or "average" was written."""
         if not self.steps():
             raise InputError(f"run directory {self.path.parent} has no checkpoints yet")
         if checkpoint == "last":
@@ -266,7 +306,7 @@ class CheckpointWriter(Checkpoints):
         Raises:
             InputError: one of them is damaged, or the average cannot be written.
         """
-        steps = (self._regular_steps() or self.steps())[-count:]
+        steps = self._averaged(count)
         try:
             checkpoint_files.load_average([self._step_path(step) for step in steps], model)
         except Damaged as error:
@@ -274,10 +314,6 @@ class CheckpointWriter(Checkpoints):
         state = {"step": steps[-1], "steps": steps, "trained_with": self._trained_with}
         checkpoint_files.write_checkpoint(self.average_path, model, None, state, replace=True)
         return steps
-
-    def _regular_steps(self) -> list[int]:
-        """The steps that an uninterrupted run would have saved."""
-        return [step for step in self.steps() if not self._state(step).get(_INTERRUPTED)]
 
     def _set_best(self, best: dict[str, Any] | None) -> None:
         """Makes `best.json` say what a checkpoint says."""
@@ -290,6 +326,15 @@ class CheckpointWriter(Checkpoints):
             self.best_path.unlink()
         else:
             write_json(self.best_path, best)
+
+
+def _checked_provenance(trained_with: dict[str, Any], path: Path) -> dict[str, Any]:
+    try:
+        if "config" in trained_with:
+            RunConfig.from_dict(trained_with["config"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} cannot be used: it must say what it was trained with") from error
+    return trained_with
 
 
 def _unused(path: Path) -> Path:

@@ -88,8 +88,26 @@ class RunDirectory:
             return RunConfig.from_dict(json.loads(self.config_path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             raise InputError(f"{self.path} is not a run directory: no config.json") from None
-        except (OSError, KeyError, TypeError, ValueError) as error:
+        except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
             raise InputError(f"{self.config_path} cannot be read: {first_line(error)}") from error
+
+    def check_unchanged(self) -> None:
+        """Checks that configuration and tokenizer are those of the checkpoints.
+
+        Raises:
+            InputError: `config.json` or `tokenizer.model` has been changed.
+        """
+        trained_with = self.checkpoints.provenance()
+        config = trained_with.get("config")
+        difference = config and RunConfig.from_dict(config).difference(self.config())
+        if difference:
+            raise InputError(
+                f"{self.config_path} has been changed: the checkpoints were trained with "
+                f"{difference}"
+            )
+        tokenizer, path = trained_with.get("tokenizer"), self.tokenizer_path
+        if tokenizer and not (path.exists() and sha256(path) == tokenizer):
+            raise InputError(f"{path} is not what the checkpoints were trained with")
 
     def load_weights(self, model: Transformer, checkpoint: str = "last") -> int:
         """Loads the weights of a checkpoint, once configuration and tokenizer are known to be its.
@@ -105,17 +123,7 @@ class RunDirectory:
             InputError: `config.json` or `tokenizer.model` has been changed, or there is no such
                 checkpoint, or it is damaged.
         """
-        trained_with = self.checkpoints.provenance()
-        config = trained_with.get("config")
-        difference = config and RunConfig.from_dict(config).difference(self.config())
-        if difference:
-            raise InputError(
-                f"{self.config_path} has been changed: the checkpoints were trained with "
-                f"{difference}"
-            )
-        tokenizer, path = trained_with.get("tokenizer"), self.tokenizer_path
-        if tokenizer and not (path.exists() and sha256(path) == tokenizer):
-            raise InputError(f"{path} is not what the checkpoints were trained with")
+        self.check_unchanged()
         return self.checkpoints.load(model, checkpoint)
 
     def scores(self) -> list[dict[str, Any]]:

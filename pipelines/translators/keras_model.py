@@ -125,6 +125,8 @@ def load_run(run: RunDirectory, checkpoint: str = "last") -> LoadedRun:
         InputError: not a run directory, no such checkpoint, or files that do not match.
     """
     config = run.config()
+    run.check_unchanged()
+    run.checkpoints.check_could_hold(config.model, checkpoint)
     model = build_model(config.model)
     step = run.load_weights(model, checkpoint)
     return LoadedRun(model, Tokenizer(run.tokenizer_path), config.corpus.max_length, step)

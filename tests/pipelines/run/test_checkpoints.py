@@ -115,6 +115,22 @@ def test_average_is_numpys_mean(checkpoints, model, optimizer, rng):
     assert checkpoints.average(model, 99) == [5, 6, 7]
 
 
+def test_an_average_is_made_anew_when_training_has_gone_on(checkpoints, model, optimizer, rng):
+    values = {}
+    for step in (5, 6, 7, 8):
+        randomize(model, optimizer, rng)
+        values[step] = model.get_weights()
+        checkpoints.save(model, optimizer, RunState(step), keep=9)
+        if step == 6:
+            checkpoints.average(model, 2)
+    checkpoints.save(model, optimizer, RunState(9), keep=9, interrupted=True)
+    before = files(checkpoints)
+    assert checkpoints.load(model, "average") == 8
+    for weight, a, b in zip(model.get_weights(), values[7], values[8], strict=True):
+        np.testing.assert_allclose(weight, np.mean([a, b], axis=0), rtol=1e-6, atol=1e-7)
+    assert files(checkpoints) == before
+
+
 def test_loading_by_name(checkpoints, model, optimizer, rng):
     values = {}
     for step in (1, 2):
