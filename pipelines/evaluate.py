@@ -33,8 +33,9 @@ TOKENIZERS = ("13a", "intl", "zh", "ja-mecab", "ko-mecab", "char", "none", "flor
 class EvaluateFlags:
     """What to score."""
 
-    run_dir: str
-    """the directory of a training run"""
+    run_dir: list[str]
+    """the directory of a training run; several translate together, as an ensemble, whose scores
+    are printed and not recorded"""
     source: str
     """text to translate, plain or gzipped, a sentence a line"""
     reference: list[str]
@@ -89,28 +90,30 @@ def main(arguments: Sequence[str]) -> None:
     from pipelines.run.directory import RunDirectory
     from pipelines.run.metrics import compute, sacrebleu_metrics
     from pipelines.run.scoring import score_record
-    from pipelines.translators.keras_model import load_translator
+    from pipelines.translators.ensemble import combined
+    from pipelines.translators.keras_model import Translator, load_run, load_translator
 
-    run_directory = RunDirectory(flags.run_dir)
-    config = run_directory.config()
+    runs = [RunDirectory(path) for path in flags.run_dir]
+    config = runs[0].config()
     metrics = sacrebleu_metrics(
         config.corpus.target_language, tokenize=flags.tokenize, lowercase=flags.lowercase
     )
     comet = Comet(flags.comet) if flags.comet else None
     search = {"beam_size": flags.beam_size, "alpha": flags.alpha}
-    translator, step = load_translator(run_directory, flags.checkpoint, **search)
+    loaded = combined([load_run(run, flags.checkpoint) for run in runs])
+    translator = Translator.of(loaded, **search)
     if flags.compare_with and baseline is None:
         other, _ = load_translator(RunDirectory(flags.compare_with), flags.checkpoint, **search)
         baseline = other.translate(sources)
     translations = translator.translate(sources)
     scores = compute(metrics, translations, references)
-    where = {"split": flags.source, "checkpoint": flags.checkpoint, "step": step}
+    where = {"split": flags.source, "checkpoint": flags.checkpoint, "step": loaded.step}
     record = score_record(config, scores, **where, **search) | {"reference": flags.reference}
     # What took minutes is shown even if the directory cannot be written, and kept even if the
     # reader of the output has gone, or what comes next fails.
     with lasting_output():
         for score in scores.values():
-            _show(score, flags, step)
+            _show(score, flags, loaded.step)
         try:
             if flags.output:
                 _write_lines(Path(flags.output), translations)
@@ -119,14 +122,17 @@ def main(arguments: Sequence[str]) -> None:
                 record["compared_with"] = _show_differences(differences, flags)
             if comet:
                 score = comet(sources, translations, references[0])
-                _show(score, flags, step)
+                _show(score, flags, loaded.step)
                 record |= {"comet": score.score, "comet_signature": score.signature}
         finally:
-            run_directory.add_score(record)
+            if len(runs) == 1:
+                runs[0].add_score(record)
 
 
 def _show(score: "Score", flags: EvaluateFlags, step: int) -> None:
     signature = f"{score.signature}|checkpoint:{flags.checkpoint}|step:{step}"
+    if len(flags.run_dir) > 1:
+        signature += f"|ensemble:{len(flags.run_dir)}"
     digits = 4 if score.name == "COMET" else 2
     print(f"{score.name} {score.score:.{digits}f}  ({signature})", flush=True)
 

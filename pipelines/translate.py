@@ -30,9 +30,10 @@ _PAUSE = 0.01
 class TranslateFlags:
     """How to translate."""
 
-    model: str
+    model: list[str]
     """a run directory, whatever pipelines.export has written, or the URL of a model in TensorFlow
-    Serving, such as http://localhost:8501/v1/models/demo"""
+    Serving, such as http://localhost:8501/v1/models/demo; several run directories translate
+    together, as an ensemble"""
     nbest: int = 1
     """print this many hypotheses of each sentence: its number, the score and the text, by tabs"""
     beam_size: int | None = None
@@ -104,7 +105,7 @@ def main(arguments: Sequence[str]) -> None:
     if flags.verbose:
         seconds = time.monotonic() - began
         rate = f"{count:,} sentences in {seconds:.1f} s, {count / seconds:.1f} a second"
-        print(f"{flags.model}: {rate}", file=sys.stderr)
+        print(f"{' '.join(flags.model)}: {rate}", file=sys.stderr)
 
 
 def groups_as_they_come(lines: Iterable[str], at_most: int) -> Iterator[list[str]]:
@@ -146,7 +147,8 @@ def groups_as_they_come(lines: Iterable[str], at_most: int) -> Iterator[list[str
 def _print(number: int, hypotheses: list[Translation], flags: TranslateFlags) -> None:
     if len(hypotheses) < flags.nbest:
         raise InputError(
-            f"nbest must be at most the {len(hypotheses)} hypotheses that {flags.model} gives, "
+            f"nbest must be at most the {len(hypotheses)} hypotheses that "
+            f"{' '.join(flags.model)} gives, "
             f"got {flags.nbest}"
         )
     for text, score in hypotheses[: flags.nbest]:

@@ -56,16 +56,20 @@ def _newest_version(model: str) -> str | None:
     return str(Path(model, max(versions, key=int))) if versions else None
 
 
-def _open_run(path: str, settings: dict[str, Any]) -> TextTranslator:
+def open_runs(paths: Sequence[str], settings: dict[str, Any]) -> TextTranslator:
+    """Opens a run directory, or several that translate together."""
     load_tensorflow()
     from pipelines.run.directory import RunDirectory
-    from pipelines.translators.keras_model import load_translator
-    from pipelines.translators.sampling import load_sampler
+    from pipelines.translators.ensemble import combined
+    from pipelines.translators.keras_model import Translator, load_run
+    from pipelines.translators.sampling import SamplingTranslator
 
     settings.pop("nbest", None)  # it gives all that it keeps
+    checkpoint = settings.pop("checkpoint", "last")
+    loaded = combined([load_run(RunDirectory(path), checkpoint) for path in paths])
     if "sample" in settings:
-        return load_sampler(RunDirectory(path), **settings)
-    return load_translator(RunDirectory(path), **settings)[0]
+        return SamplingTranslator(loaded, settings["sample"])
+    return Translator.of(loaded, **settings)
 
 
 def _open_saved_model(path: str, settings: dict[str, Any]) -> TextTranslator:
@@ -93,6 +97,14 @@ def _open_served(url: str, settings: dict[str, Any]) -> TextTranslator:
 
     return open_remote(url, **settings)
 
+
+RUN_DIRECTORY = Form(
+    "a run directory",
+    "a directory with config.json",
+    _directory_with("config.json"),
+    lambda path, settings: open_runs([path], settings),
+    (*_SEARCH, "checkpoint", "sample"),
+)
 
 # In this order: a CTranslate2 directory has a config.json as well, and a run directory may hold
 # the versions that were exported from it.
@@ -124,13 +136,7 @@ FORMS = (
         _file_or_inside(".tflite", "model.tflite"),
         _open_tflite,
     ),
-    Form(
-        "a run directory",
-        "a directory with config.json",
-        _directory_with("config.json"),
-        _open_run,
-        (*_SEARCH, "checkpoint", "sample"),
-    ),
+    RUN_DIRECTORY,
     Form(
         "a SavedModel",
         "a directory with numbered versions of it",

@@ -1,11 +1,13 @@
 """Text to text: tokenizer, beam search and detokenizer around a model."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from pipelines.data.tokenizer import Tokenizer
+from pipelines.files.checksums import sha256
 from pipelines.run.directory import RunDirectory
 from pipelines.run.models import build_model
 from pipelines.translators.base import (
@@ -54,6 +56,19 @@ class Translator(TextTranslator):
             return search_texts(model, tokenizer, source_ids, beam_size, alpha)
 
         self._search = search
+
+    @classmethod
+    def of(
+        cls, loaded: "LoadedRun", *, beam_size: int = BEAM_SIZE, alpha: float = ALPHA
+    ) -> "Translator":
+        """A translator with what a run has trained."""
+        return cls(
+            loaded.model,
+            loaded.tokenizer,
+            beam_size=beam_size,
+            alpha=alpha,
+            max_source_length=loaded.max_source_length,
+        )
 
     def read(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """string `[B]` -> int32 `[B, (ids)]`, what the model reads of each source."""
@@ -106,12 +121,23 @@ def search_texts(
 
 
 class LoadedRun(NamedTuple):
-    """What a run has trained."""
+    """What a run has trained, or several of them.
 
-    model: Transformer
+    Attributes:
+        path: the directory of the run, or of the first.
+        model: a `Transformer`, or an `Ensemble`.
+        tokenizer: its subwords.
+        subwords: the checksum of the file that they are from.
+        max_source_length: what the run was trained with, and a model should read of a source.
+        step: that the weights are from, or the newest of several.
+    """
+
+    path: Path
+    model: Any
     tokenizer: Tokenizer
-    max_source_length: int  # subwords that the run was trained with, and that a model should read
-    step: int  # that the weights are from
+    subwords: str
+    max_source_length: int
+    step: int
 
 
 def load_run(run: RunDirectory, checkpoint: str = "last") -> LoadedRun:
@@ -129,7 +155,8 @@ def load_run(run: RunDirectory, checkpoint: str = "last") -> LoadedRun:
     run.checkpoints.check_could_hold(config.model, checkpoint)
     model = build_model(config.model)
     step = run.load_weights(model, checkpoint)
-    return LoadedRun(model, Tokenizer(run.tokenizer_path), config.corpus.max_length, step)
+    tokenizer, subwords = Tokenizer(run.tokenizer_path), sha256(run.tokenizer_path)
+    return LoadedRun(run.path, model, tokenizer, subwords, config.corpus.max_length, step)
 
 
 def load_translator(
@@ -147,8 +174,5 @@ def load_translator(
         run, checkpoint: see `load_run`, and so are the errors.
         beam_size, alpha: see `Translator`.
     """
-    model, tokenizer, max_source_length, step = load_run(run, checkpoint)
-    translator = Translator(
-        model, tokenizer, beam_size=beam_size, alpha=alpha, max_source_length=max_source_length
-    )
-    return translator, step
+    loaded = load_run(run, checkpoint)
+    return Translator.of(loaded, beam_size=beam_size, alpha=alpha), loaded.step

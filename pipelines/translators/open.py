@@ -1,15 +1,16 @@
 """A translator from whatever form of a model there is."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.errors import InputError
 from pipelines.translators.base import Sampling, TextTranslator
-from pipelines.translators.forms import FORMS, Form
+from pipelines.translators.forms import FORMS, RUN_DIRECTORY, Form, open_runs
 
 
 def open_translator(
-    model: str | os.PathLike,
+    model: str | os.PathLike | Sequence[str | os.PathLike],
     *,
     nbest: int = 1,
     beam_size: int | None = None,
@@ -22,6 +23,7 @@ def open_translator(
     Args:
         model: a run directory, a SavedModel (the directory of a version, or that of the model for
             its newest version), a TFLite file, a CTranslate2 directory, or a served model's URL.
+            Several run directories are an ensemble.
         nbest: hypotheses of each sentence that will be wanted, at most `beam_size`.
         beam_size: hypotheses kept; what the model was exported with unless given, or 4.
         alpha: length penalty; what the model was exported with unless given, or 0.6.
@@ -32,15 +34,23 @@ def open_translator(
         InputError: there is no such model, it cannot be read, or something is given that cannot be
             chosen for its form.
     """
-    form, where = _recognize(os.fspath(model))
+    models = [model] if isinstance(model, str | os.PathLike) else model
+    names = [os.fspath(each) for each in models]
+    found = [_recognize(name) for name in names]
+    for name, (form, _) in zip(names, found, strict=True):
+        if len(names) > 1 and form is not RUN_DIRECTORY:
+            raise InputError(
+                f"each of several models must be a run directory, not {form.name}: {name}"
+            )
     given = {"beam_size": beam_size, "alpha": alpha, "checkpoint": checkpoint, "sample": sample}
     settings = {name: value for name, value in given.items() if value is not None}
     if nbest > 1:
         settings["nbest"] = nbest
+    form, where = found[0]
     for name, value in settings.items():
         if name not in form.settings:
-            raise InputError(f"{name} cannot be chosen for {form.name}, got {value}: {model}")
-    return form.open(where, settings)
+            raise InputError(f"{name} cannot be chosen for {form.name}, got {value}: {where}")
+    return open_runs(names, settings) if len(names) > 1 else form.open(where, settings)
 
 
 def _recognize(model: str) -> tuple[Form, str]:

@@ -5,9 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from pipelines.run.directory import RunDirectory
 from pipelines.translators.base import Sampling, Translation
-from pipelines.translators.keras_model import LoadedRun, Translator, load_run
+from pipelines.translators.keras_model import LoadedRun, Translator
 from tf_relpos import sample
 from tf_relpos.search import EXTRA_LENGTH
 
@@ -19,7 +18,7 @@ class SamplingTranslator(Translator):
     what a sentence gets does not depend on how sentences were grouped.
 
     Args:
-        loaded: a run's model.
+        loaded: what a run has trained, or several.
         sampling: how to draw.
     """
 
@@ -52,10 +51,3 @@ class SamplingTranslator(Translator):
         )
         rows = [generator.random(length, np.float32) for generator in generators]
         return self._draw(source_ids, tf.constant(np.stack(rows)))
-
-
-def load_sampler(
-    run: RunDirectory, checkpoint: str = "last", *, sample: Sampling
-) -> SamplingTranslator:
-    """A translator from a run directory that samples. See `load_run`."""
-    return SamplingTranslator(load_run(run, checkpoint), sample)
