@@ -137,8 +137,10 @@ class TrainingConfig:
     """the directory of a run to start from: its weights, model and subwords, a new optimizer"""
     freeze: str = ""
     """parts not to train, with commas between: embedding, encoder, decoder, encoder_0, ..."""
+    subword_sampling: float = 0.0
+    """draw the subwords anew each time, by their probability to this power, say 0.2; 0: never"""
     seed: int = 1
-    """of initial weights, order of the data, and dropout"""
+    """of initial weights, order of the data, sampled subwords, and dropout"""
     precision: Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"] = "auto"
     """auto is mixed_bfloat16 where the device is fast at it"""
     jit: Literal["auto", "on", "off"] = "auto"
@@ -172,6 +174,7 @@ class TrainingConfig:
             raise InputError("patience needs validations, but valid_every is 0")
         self._check("seed", "below 4,294,967,296", self.seed < 1 << 32)
         self._check("checkpoint_minutes", "at least 0", self.checkpoint_minutes >= 0)
+        self._check("subword_sampling", "from 0 to 10", 0 <= self.subword_sampling <= 10)
         self._check("clip_norm", "at least 0", self.clip_norm >= 0)
         for name in ("keep_checkpoints", "average_checkpoints"):
             self._check(name, "at least 1", getattr(self, name) >= 1)

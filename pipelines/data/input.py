@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from pipelines.data.dataset import TokenizedCorpus, shift_right
 from pipelines.data.epoch_plan import EpochPlan
+from pipelines.data.subword_sampling import SubwordSampler, with_room
 
 
 def training_dataset(
@@ -17,6 +18,7 @@ def training_dataset(
     num_steps: int,
     num_replicas: int = 1,
     replica_ids: Sequence[int] | None = None,
+    sampler: SubwordSampler | None = None,
 ) -> tf.data.Dataset:
     """Batches of steps `first_step` to `first_step + num_steps - 1`, read ahead in parallel.
 
@@ -27,6 +29,8 @@ def training_dataset(
         num_steps: how many steps.
         num_replicas: parts of a global batch, of equal size.
         replica_ids: the replicas of this worker, all of them unless given.
+        sampler: draws other subwords of the same pairs for each step; the shapes are those of
+            `with_room(corpus.buckets)` then.
 
     Returns:
         For each step, for each replica in order, a dict of int32 tensors: `source_ids` `[B, S]`,
@@ -39,11 +43,23 @@ def training_dataset(
             f"batch sizes {plan.batch_sizes} must be multiples of num_replicas {num_replicas}"
         )
 
+    shapes = with_room(corpus.buckets)
+
     def read(element: np.int64) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         step, worker_replica = divmod(int(element), len(replica_ids))
         bucket, numbers = plan.batch(first_step + step)
-        part = np.split(numbers, num_replicas)[replica_ids[worker_replica]]
+        replica = replica_ids[worker_replica]
+        part = np.split(numbers, num_replicas)[replica]
         source_ids, labels = corpus.gather(bucket, part)
+        if sampler:
+            # Of the whole batch, or the pairs would depend on the number of replicas.
+            lengths = source_ids.shape[1] + labels.shape[1]
+            uniforms = sampler.uniforms(first_step + step, (len(numbers), lengths))
+            uniforms = np.split(uniforms, num_replicas)[replica]
+            for_source, for_target = np.split(uniforms, [source_ids.shape[1]], axis=1)
+            shape = shapes[bucket]
+            source_ids = sampler(source_ids, for_source, shape.source_length)
+            labels = sampler(labels, for_target, shape.target_length)
         return source_ids, shift_right(labels), labels
 
     def load(element: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -65,6 +65,16 @@ def adapted_model(path: Path, vocabulary_size: int | None = None) -> bytes:
     return serialized
 
 
+def is_unigram(path: Path) -> bool:
+    """Whether a model is a unigram model, which knows how probable other segmentations are.
+
+    Raises:
+        InputError: there is no such file, or it is no SentencePiece model.
+    """
+    spec = _parsed(path, _read(path)).trainer_spec
+    return spec.model_type == spec.UNIGRAM
+
+
 def _with_ids(path: Path, serialized: bytes, found: Mapping[str, int]) -> bytes:
     """The model with its special pieces in front."""
     proto = _parsed(path, serialized)

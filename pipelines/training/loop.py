@@ -13,6 +13,7 @@ from pipelines.data.buckets import batch_sizes, bucket_report
 from pipelines.data.epoch_plan import EpochPlan
 from pipelines.data.input import training_dataset
 from pipelines.data.preparation import Prepared
+from pipelines.data.subword_sampling import SubwordSampler, with_room
 from pipelines.files.atomic import write_text
 from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import TrainingRun
@@ -58,10 +59,14 @@ def train(
             "precision": provenance.precision,
         }
     )
-    sizes = batch_sizes(prepared.train.buckets, training.tokens_per_replica, provenance.replicas)
+    sampler = _sampler(config, prepared)
+    buckets = with_room(prepared.train.buckets) if sampler else prepared.train.buckets
+    sizes = batch_sizes(buckets, training.tokens_per_replica, provenance.replicas)
     plan = EpochPlan(prepared.train.pairs_per_bucket, sizes, training.seed)
     if run:
-        _report_buckets(prepared, sizes, run)
+        report = bucket_report(buckets, sizes, prepared.train.metadata["dropped"])
+        _LOG.info("%s", report)
+        write_text(run.path / "buckets.txt", report + "\n")
     trainer = _make_trainer(provenance, workers.strategy)
     state = _restore(config, run, trainer, workers)
     first_step = state.step
@@ -82,6 +87,7 @@ def train(
             num_steps=steps_left * trainer.micro_batches,
             num_replicas=provenance.replicas,
             replica_ids=workers.replicas,
+            sampler=sampler,
         )
 
     interruption = callbacks.Interruption(workers)
@@ -217,10 +223,11 @@ def _early_stopping(
     return [EarlyStopping(state, workers, patience=patience, valid_every=every)]
 
 
-def _report_buckets(prepared: Prepared, sizes: Sequence[int], run: TrainingRun) -> None:
-    report = bucket_report(prepared.train.buckets, sizes, prepared.train.metadata["dropped"])
-    _LOG.info("%s", report)
-    write_text(run.path / "buckets.txt", report + "\n")
+def _sampler(config: RunConfig, prepared: Prepared) -> SubwordSampler | None:
+    training = config.training
+    if not training.subword_sampling:
+        return None
+    return SubwordSampler(prepared.tokenizer_path, training.subword_sampling, training.seed)
 
 
 def _announce(

@@ -61,6 +61,8 @@ def test_every_model_preset_can_be_trained():
         ("beta_2", -0.1, "at least 0 and below 1"),
         ("epsilon", 0.0, "above 0"),
         ("label_smoothing", 1.0, "at least 0 and below 1"),
+        ("subword_sampling", -0.1, "from 0 to 10"),
+        ("subword_sampling", float("nan"), "from 0 to 10"),
         ("seed", -1, "at least 0"),
         ("seed", 1 << 32, "below 4,294,967,296"),
         ("virtual_cpus", -1, "at least 0"),

@@ -24,6 +24,7 @@ TRAINING = {
     "tokens_per_replica": 512,
     "dropout": 0.2,
     "attention_dropout": 0.1,
+    "subword_sampling": 0.3,
     "log_every": 7,
     "valid_every": 10,
     "checkpoint_every": 6,
