@@ -19,6 +19,7 @@ from simple_parsing.wrappers import DataclassWrapper
 
 from pipelines.config_file import flags_of_file
 from pipelines.errors import InputError, first_line
+from pipelines.progress import lines_above
 
 
 class _Section(DataclassWrapper):
@@ -214,9 +215,11 @@ class _StandardStreams(logging.Handler):
     """
 
     def emit(self, record: logging.LogRecord) -> None:
-        is_aside = record.levelno >= logging.WARNING or record.name.startswith("pipelines.data.")
+        asides = ("pipelines.data.", "pipelines.progress")
+        is_aside = record.levelno >= logging.WARNING or record.name.startswith(asides)
         stream = sys.stderr if is_aside else sys.stdout
-        with contextlib.suppress(OSError):  # work goes on when nobody reads about it
+        # Work goes on when nobody reads about it.
+        with lines_above(), contextlib.suppress(OSError):
             print(self.format(record), file=stream, flush=True)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from types import ModuleType
 
 from pipelines.errors import InputError
+from pipelines.progress import progress
 
 
 def load_tensorflow() -> None:
@@ -18,7 +19,7 @@ def load_tensorflow() -> None:
     log level. Command lines call this, once their flags are known to be right, before they import
     anything that needs TensorFlow or Keras.
     """
-    with silence():
+    with progress("loading TensorFlow"), silence():
         import tensorflow
 
         tensorflow.config.list_physical_devices()

@@ -1,7 +1,9 @@
 """Translates standard input: python -m pipelines.translate --model X < source > target"""
 
 import io
+import os
 import queue
+import stat
 import sys
 import threading
 import time
@@ -14,6 +16,7 @@ from simple_parsing import choice
 from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
+from pipelines.progress import progress
 from pipelines.translators.base import Sampling, Translation, check_search
 from pipelines.translators.open import open_translator
 from tf_relpos.config import BEAM_SIZE
@@ -98,14 +101,34 @@ def main(arguments: Sequence[str]) -> None:
     # Like the input, whatever the locale.
     cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8")
     count, began = 0, time.monotonic()
-    for group in groups_as_they_come(read_lines("/dev/stdin"), flags.batch):
-        for hypotheses in translator.stream(group, len(group)):
-            _print(count, hypotheses, flags)
-            count += 1
+    lines_left = _lines_left()
+    # Whoever sees the translations come, or sends line after line, needs no other sign of life.
+    is_shown = lines_left is not None and not sys.stdout.isatty()
+    with progress("translating", "sentences", lines_left, is_shown=is_shown) as work:
+        for group in groups_as_they_come(read_lines("/dev/stdin"), flags.batch):
+            for hypotheses in translator.stream(group, len(group)):
+                _print(count, hypotheses, flags)
+                count += 1
+                work.advance()
     if flags.verbose:
         seconds = time.monotonic() - began
         rate = f"{count:,} sentences in {seconds:.1f} s, {count / seconds:.1f} a second"
         print(f"{' '.join(flags.model)}: {rate}", file=sys.stderr)
+
+
+def _lines_left() -> int | None:
+    """The lines of standard input if it is a file, 0 if that is compressed; else None."""
+    try:
+        if not stat.S_ISREG(os.fstat(0).st_mode):
+            return None
+        place, lines = os.lseek(0, 0, os.SEEK_CUR), 0
+        while block := os.pread(0, 1 << 20, place):
+            if block.startswith(b"\x1f\x8b"):
+                return 0
+            place, lines = place + len(block), lines + block.count(b"\n")
+    except OSError:  # a closed one
+        return None
+    return lines
 
 
 def groups_as_they_come(lines: Iterable[str], at_most: int) -> Iterator[list[str]]:

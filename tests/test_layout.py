@@ -23,7 +23,7 @@ FLOORS = (
     {"run"},
     {"config", "data"},
     {"corpora", "files"},
-    {"command_line", "config_file", "importing"},
+    {"command_line", "config_file", "importing", "progress"},
     {"errors"},
 )
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

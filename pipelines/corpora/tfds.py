@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pipelines.errors import InputError
+from pipelines.progress import on_terminal, progress
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
@@ -83,9 +84,12 @@ def _prepared_builder(
     # Importing this package takes seconds, and only this class needs it.
     import tensorflow_datasets as tfds
 
+    if not on_terminal():  # where its own lines, which redraw, would be thousands
+        tfds.disable_progress_bar()
     try:
         builder = tfds.builder(name, data_dir=data_dir)
-        builder.download_and_prepare()
+        with progress(f"downloading and preparing {name}"):
+            builder.download_and_prepare()
     # Network, disk, checksum and parser errors share no base class, and mean the same to the user.
     except Exception as error:
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]

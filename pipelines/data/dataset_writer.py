@@ -20,6 +20,7 @@ from pipelines.data.dataset import FORMAT, METADATA_FILE
 from pipelines.errors import InputError
 from pipelines.files.atomic import new_directory
 from pipelines.files.checksums import write_checksums
+from pipelines.progress import progress
 
 _CHUNK = 1 << 17  # pairs sorted at a time
 
@@ -172,7 +173,7 @@ class TokenizedCorpusWriter:
     def __exit__(self, error_type: type[BaseException] | None, *error: Any) -> bool | None:
         if error_type is not None:
             return self._stack.__exit__(error_type, *error)
-        with self._stack:
+        with progress("sorting the pairs"), self._stack:
             self._complete()
         return False
 

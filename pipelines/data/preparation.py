@@ -12,7 +12,7 @@
 import hashlib
 import logging
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -28,6 +28,7 @@ from pipelines.errors import InputError
 from pipelines.files.atomic import exclusive, new_directory, new_file
 from pipelines.files.checksums import CHECKSUMS, sha256
 from pipelines.files.fingerprints import are_unchanged, write_fingerprints
+from pipelines.progress import Work, progress
 
 _LOG = logging.getLogger(__name__)
 
@@ -144,6 +145,7 @@ def prepare(
     return prepared
 
 
+@progress("checking the prepared text")
 def open_prepared(directory: str | Path) -> Prepared:
     """Opens what `prepare` made.
 
@@ -201,10 +203,13 @@ def _make(corpus: Corpus, directory: Path, settings: dict[str, Any], model: byte
     for split in held_out:
         _write_text(directory, split, corpus.pairs(split))
     tokenizer_path = directory / _TOKENIZER
+    pairs = None
     if model is None:
         _LOG.info(f"learning {vocabulary_size:,} subwords from {corpus.name}")
-        sentences = chain.from_iterable(corpus.pairs("train"))
-        train_tokenizer(sentences, vocabulary_size, tokenizer_path)
+        with progress("reading text", "sentences") as work:
+            sentences = _then_learn(chain.from_iterable(corpus.pairs("train")), work)
+            train_tokenizer(sentences, vocabulary_size, tokenizer_path)
+        pairs = work.done // 2
     else:
         tokenizer_path.write_bytes(model)
 
@@ -221,7 +226,13 @@ def _make(corpus: Corpus, directory: Path, settings: dict[str, Any], model: byte
         min_tokens=_MIN_TOKENS_PER_BUCKET,
         metadata=metadata,
     ) as writer:
-        tokenize(corpus.pairs("train"), Tokenizer(tokenizer_path), writer)
+        tokenize(corpus.pairs("train"), Tokenizer(tokenizer_path), writer, pairs)
+
+
+def _then_learn(sentences: Iterable[str], work: Work) -> Iterator[str]:
+    """The sentences, counted; after the last, SentencePiece learns and does not tell how far."""
+    yield from work.counted(sentences)
+    work.what, work.unit = "learning subwords", ""
 
 
 def _held_out(corpus: Corpus) -> list[str]:

@@ -9,21 +9,21 @@ import tensorflow as tf
 
 from pipelines.data.dataset_writer import TokenizedCorpusWriter
 from pipelines.data.tokenizer import KeptErrors, Tokenizer
+from pipelines.progress import progress
 
 _LOG = logging.getLogger(__name__)
 
 _PAIRS_PER_CALL = 1024
 _BYTES_PER_CALL = 1 << 22
-_SECONDS_BETWEEN_REPORTS = 10.0
 
 
 def tokenize(
-    pairs: Iterable[tuple[str, str]], tokenizer: Tokenizer, writer: TokenizedCorpusWriter
+    pairs: Iterable[tuple[str, str]],
+    tokenizer: Tokenizer,
+    writer: TokenizedCorpusWriter,
+    total: int | None = None,
 ) -> None:
-    """Writes the ids of all pairs; batches of lines are tokenized in parallel.
-
-    Progress is logged.
-    """
+    """Writes the ids of all pairs, `total` if that is known; lines are tokenized in parallel."""
     batches = KeptErrors(_in_batches(pairs))
 
     def ragged(source: tf.Tensor, target: tf.Tensor) -> tuple[tf.Tensor, ...]:
@@ -33,17 +33,13 @@ def tokenize(
     lines = tf.TensorSpec([None], tf.string)
     dataset = tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=(lines, lines))
     dataset = dataset.map(ragged, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-    started = reported = time.monotonic()
-    done = 0
-    for batch in dataset.prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
-        writer.append(*batch)
-        done += len(batch[1])
-        now = time.monotonic()
-        if now - reported > _SECONDS_BETWEEN_REPORTS:
-            reported = now
-            _LOG.info(f"tokenized {done:,} pairs, {done / (now - started):,.0f} pairs/s")
+    started = time.monotonic()
+    with progress("tokenizing", "pairs", total) as work:
+        for batch in dataset.prefetch(tf.data.AUTOTUNE).as_numpy_iterator():
+            writer.append(*batch)
+            work.advance(len(batch[1]))
     batches.reraise()
-    _LOG.info(f"tokenized {done:,} pairs in {time.monotonic() - started:,.0f} s")
+    _LOG.info(f"tokenized {work.done:,} pairs in {time.monotonic() - started:,.0f} s")
 
 
 def _in_batches(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:

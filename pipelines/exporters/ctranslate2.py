@@ -16,6 +16,7 @@ from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.quantization import Quantization, check_quantization
 from pipelines.files.atomic import new_directory
 from pipelines.importing import import_optional
+from pipelines.progress import progress
 from pipelines.translators.ctranslate2 import TOKENIZER_FILE
 from tf_relpos import RelativeMultiHeadAttention, Transformer
 from tf_relpos.blocks import LAYER_NORM_EPSILON
@@ -24,6 +25,7 @@ from tf_relpos.search import EXTRA_LENGTH
 _POSITIONS = 1024  # the least that a table covers
 
 
+@progress("exporting CTranslate2")
 def export_ctranslate2(
     exportable: Exportable,
     output: str | os.PathLike,

@@ -8,12 +8,14 @@ import tensorflow as tf
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.versions import check_is_new, new_version, write_source
 from pipelines.exporters.warmup import write_warmup_requests
+from pipelines.progress import progress
 from pipelines.translators.base import MAX_ALPHA, MAX_BEAM_SIZE
 from pipelines.translators.keras_model import Translator, search_texts
 
 _WARMUP_SENTENCE = "A sentence of common length, to be translated before the first one that counts."
 
 
+@progress("exporting a SavedModel")
 def export_saved_model(
     exportable: Exportable, output: str | os.PathLike, *, version: int | None = None
 ) -> Path:

@@ -19,6 +19,7 @@ from pipelines.errors import InputError
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.quantization import Quantization, check_quantization
 from pipelines.files.atomic import new_file
+from pipelines.progress import progress
 from pipelines.translators.keras_model import Translator
 from pipelines.translators.tflite import METADATA_FORMAT, METADATA_NAME
 from tf_relpos import Transformer, beam_search
@@ -29,6 +30,7 @@ _MAX_SOURCE_LENGTH = 128
 _MAX_TARGET_LENGTH = _MAX_SOURCE_LENGTH + EXTRA_LENGTH
 
 
+@progress("exporting TFLite")
 def export_tflite(
     exportable: Exportable,
     output: str | os.PathLike,

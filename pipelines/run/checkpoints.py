@@ -24,6 +24,7 @@ from pipelines.errors import InputError
 from pipelines.files.atomic import remove_directory
 from pipelines.files.checksums import Damaged
 from pipelines.files.records import read_json, write_json
+from pipelines.progress import progress
 from pipelines.run import checkpoint_files
 from pipelines.run.provenance import Provenance
 
@@ -297,6 +298,7 @@ class CheckpointWriter(Checkpoints):
         self._set_best(state["best"])
         return RunState.from_dict(state)
 
+    @progress("averaging checkpoints")
     def average(self, model: Transformer, count: int) -> list[int]:
         """Averages the weights of the last `count` checkpoints into `model` and `average/`.
 

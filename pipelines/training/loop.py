@@ -15,6 +15,7 @@ from pipelines.data.input import training_dataset
 from pipelines.data.preparation import Prepared
 from pipelines.data.subword_sampling import SubwordSampler, with_room
 from pipelines.files.atomic import write_text
+from pipelines.progress import progress
 from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import TrainingRun
 from pipelines.run.freezing import freeze
@@ -22,7 +23,7 @@ from pipelines.run.models import build_model
 from pipelines.run.origin import initialize
 from pipelines.run.provenance import Provenance
 from pipelines.training import callbacks, devices
-from pipelines.training.progress import Counting, Progress
+from pipelines.training.progress import Counting, Progress, ProgressLine
 from pipelines.training.trainer import TranslationTrainer
 from pipelines.training.validation import EarlyStopping, Validation, Validator
 from pipelines.training.workers import Workers
@@ -91,18 +92,20 @@ def train(
         )
 
     interruption = callbacks.Interruption(workers)
-    trainer.fit(
-        workers.strategy.distribute_datasets_from_function(load),
-        steps_per_epoch=steps_left,
-        shuffle=False,
-        verbose=0,
-        callbacks=[
-            callbacks.NonFiniteLoss(skip=training.skip_non_finite),
-            *(_callbacks_of_the_chief(config, prepared, run, trainer, state) if run else []),
-            *_early_stopping(config, state, workers),
-            interruption,
-        ],
-    )
+    with progress("compiling", "steps", training.steps, done=first_step) as work:
+        trainer.fit(
+            workers.strategy.distribute_datasets_from_function(load),
+            steps_per_epoch=steps_left,
+            shuffle=False,
+            verbose=0,
+            callbacks=[
+                callbacks.NonFiniteLoss(skip=training.skip_non_finite),
+                *(_callbacks_of_the_chief(config, prepared, run, trainer, state) if run else []),
+                *_early_stopping(config, state, workers),
+                ProgressLine(work),
+                interruption,
+            ],
+        )
     return interruption.signal
 
 

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from pipelines.errors import InputError, reason_of
+from pipelines.progress import Work, duration
 from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import TrainingRun
 
@@ -141,6 +142,22 @@ class Progress(AfterCounting):
         }
 
 
+class ProgressLine(keras.callbacks.Callback):
+    """Counts updates on the line of the terminal, which speaks of compiling until there is one.
+
+    Where there is no terminal, the log has nothing else to show until then.
+    """
+
+    def __init__(self, work: Work):
+        super().__init__()
+        self.work = work
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.work.what = "training"
+        self.work.is_logged = False
+        self.work.advance()
+
+
 def write_events(writer: tf.summary.SummaryWriter, step: int, record: Mapping[str, float]) -> None:
     """Writes scalars for TensorBoard.
 
@@ -155,11 +172,3 @@ def write_events(writer: tf.summary.SummaryWriter, step: int, record: Mapping[st
         writer.flush()
     except tf.errors.OpError as error:
         raise InputError(f"cannot write events for TensorBoard: {reason_of(error)}") from error
-
-
-def duration(seconds: float) -> str:
-    """Time for people: 4 s, 12 min, 3 h 05 min."""
-    minutes = round(seconds / 60)
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from pipelines.errors import InputError
+from pipelines.progress import Work, progress
 from tf_relpos.config import MAX_ALPHA
 
 MAX_BEAM_SIZE = 100  # one request must not take all the memory of a server
@@ -66,9 +67,23 @@ class Translation(NamedTuple):
 class TextTranslator(abc.ABC):
     """What a model becomes, whatever its form."""
 
+    _work: Work | None = None
+
     def translate(self, sentences: Sequence[str]) -> list[str]:
         """The best translation of each sentence, in their order."""
-        return [hypotheses[0].text for hypotheses in self.stream(sentences)]
+        texts: list[str] = []
+        with progress("translating", "sentences", len(sentences)) as work:
+            self._work = work
+            for hypotheses in self.stream(sentences):
+                texts.append(hypotheses[0].text)
+                work.done = max(work.done, len(texts))
+        self._work = None
+        return texts
+
+    def _advance(self, sentences: int) -> None:
+        """Tells of the sentences of a chunk that are translated, before all of them are."""
+        if self._work:
+            self._work.advance(sentences)
 
     def stream(
         self, sentences: Iterable[str], sentences_at_a_time: int = SENTENCES_AT_A_TIME

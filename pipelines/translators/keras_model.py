@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from pipelines.data.tokenizer import Tokenizer
 from pipelines.files.checksums import sha256
+from pipelines.progress import progress
 from pipelines.run.directory import RunDirectory
 from pipelines.run.models import build_model
 from pipelines.translators.base import (
@@ -89,6 +90,7 @@ class Translator(TextTranslator):
                     Translation(text.decode(), float(score))
                     for text, score in zip(row_texts, row_scores, strict=True)
                 ]
+            self._advance(len(chosen))
         return results
 
     def _translate_batch(
@@ -140,6 +142,7 @@ class LoadedRun(NamedTuple):
     step: int
 
 
+@progress("loading the model")
 def load_run(run: RunDirectory, checkpoint: str = "last") -> LoadedRun:
     """The model of a run directory, in float32.
 

@@ -7,6 +7,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  the graph holds its operations
 
 from pipelines.errors import InputError, first_line, reason_of
+from pipelines.progress import progress
 from pipelines.translators.signatures import SignatureTranslator
 
 
@@ -43,7 +44,8 @@ class LoadedModel:
         self.path = path
         try:
             # Kept, because the signatures do not keep alive what they use.
-            self._model = tf.saved_model.load(str(path))
+            with progress("loading the SavedModel"):
+                self._model = tf.saved_model.load(str(path))
         except (OSError, ValueError, tf.errors.OpError) as error:
             raise InputError(f"{path} cannot be read: {first_line(error)}") from error
 

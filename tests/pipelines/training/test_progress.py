@@ -6,8 +6,9 @@ import logging
 
 import pytest
 
+from pipelines.progress import Work
 from pipelines.run.checkpoints import RunState
-from pipelines.training.progress import AfterCounting, Counting, Progress, duration
+from pipelines.training.progress import AfterCounting, Counting, Progress, ProgressLine
 from tests.support.runs import open_run
 from tests.support.updates import feed, logs
 
@@ -116,9 +117,9 @@ def test_skipped_updates_are_counted_and_left_out_of_the_averages(run, caplog):
     assert "step 4/4  2 skipped: not finite" in caplog.messages[-1]
 
 
-@pytest.mark.parametrize(
-    "seconds, text",
-    [(0, "0 s"), (99, "99 s"), (100, "2 min"), (3540, "59 min"), (11_100, "3 h 05 min")],
-)
-def test_durations_are_for_people(seconds, text):
-    assert duration(seconds) == text
+def test_the_line_speaks_of_compiling_until_there_is_an_update():
+    work = Work("compiling", "steps", 9, 4)
+    feed([logs()], line := ProgressLine(work))
+    assert (work.what, work.done, work.is_logged) == ("training", 5, False)
+    feed([logs()] * 2, line)
+    assert work.done == 7
