@@ -94,7 +94,7 @@ class _Kind(NamedTuple):
 
     def fits(self, value: Any) -> bool:
         if self.is_list:
-            return isinstance(value, list) and all(map(_Kind(self.type).fits, value))
+            return all(map(_Kind(self.type).fits, _several(value)))
         if self.type in (int, float) and type(value) is int:
             return abs(value) < 1 << 63  # what TOML promises
         return type(value) is self.type
@@ -148,13 +148,18 @@ def _words(path: str, name: str, value: Any, kind: _Kind) -> list[str]:
         raise InputError(f"{path}: {name} must be {kind}, got {_shown(value)}")
     if not kind.is_list:
         return [f"--{name}={_word(value)}"]
-    words = [_word(item) for item in value]
+    words = [_word(item) for item in _several(value)]
     for word in words:
         if word.startswith("-"):  # which a command line would take for a flag
             raise InputError(f"{path}: {name} must have values without a dash in front, got {word}")
     if not words:
         raise InputError(f"{path}: {name} must not be empty")
     return [f"--{name}", *words]
+
+
+def _several(value: Any) -> list[Any]:
+    """A list as it is; of one value, the list of it, as a flag may be given one, too."""
+    return value if isinstance(value, list) else [value]
 
 
 def _word(value: Any) -> str:

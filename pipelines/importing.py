@@ -25,8 +25,8 @@ def load_tensorflow() -> None:
         tensorflow.config.list_physical_devices()
 
 
-def import_optional(module: str, package: str) -> ModuleType:
-    """A module of a package that the extra `export` brings along.
+def import_optional(module: str, package: str, extra: str = "export") -> ModuleType:
+    """A module of a package that an extra brings along.
 
     Raises:
         InputError: it is not installed.
@@ -35,8 +35,8 @@ def import_optional(module: str, package: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise InputError(
-            f"this needs {package} ({error}), which the extra `export` installs: "
-            "pip install -e '.[export]'"
+            f"this needs {package} ({error}), which the extra `{extra}` installs: "
+            f"pip install -e '.[{extra}]'"
         ) from error
 
 

@@ -80,7 +80,7 @@ def test_console_commands(site, tmp_path):
     assert programs == {f"tf-relpos-{name.removesuffix('_wmt')}" for name in COMMANDS}
     for program in programs:
         result = run_elsewhere([site / "bin" / program, "--help"], site, tmp_path)
-        assert result.stdout.startswith(f"usage: {program} [flags]\n"), result.stderr
+        assert result.stdout.startswith(f"usage: {program} "), result.stderr
     result = run_elsewhere([site / "bin" / "tf-relpos-train", "--stepz", "3"], site, tmp_path)
     assert result.returncode == 2
     assert result.stderr == "error: unrecognized arguments: --stepz 3; see tf-relpos-train --help\n"

@@ -72,6 +72,7 @@ def test_every_kind_of_value(file):
 def test_the_command_line_takes_the_place_of_the_file(file):
     flags = parsed(file(EVERY), "--is-on", "true", "--count=5", "--files", "c")
     assert (flags.is_on, flags.count, flags.files) == (True, 5, ["c"])
+    assert parsed(file("files = 'a'"), "--name", "x").files == ["a"]
     assert flags.kind == "other"
     with pytest.raises(InputError, match="--count must be given once, got it 2 times"):
         parsed(file(EVERY), "--count", "1", "--count", "2")
@@ -88,7 +89,7 @@ def test_the_command_line_takes_the_place_of_the_file(file):
         (f"count = {1 << 64}", "{}: count must be a whole number, got 18446744073709551616"),
         ("rate = '2'", "{}: rate must be a number, got '2'"),
         ("is_on = 1", "{}: is_on must be true or false, got 1"),
-        ("files = 'a'", "{}: files must be a list of texts in quotes, got 'a'"),
+        ("files = 1", "{}: files must be a list of texts in quotes, got 1"),
         ("files = ['a', 1]", "{}: files must be a list of texts in quotes, got ['a', 1]"),
         ("files = ['--count']", "{}: files must have values without a dash in front, got --count"),
         ("files = []", "{}: files must not be empty"),

@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import pipelines.data.tokenization
+import pipelines.progress
 from pipelines.command_line import show_log
 from pipelines.corpora.text_files import TextFileCorpus
 from pipelines.data.dataset import METADATA_FILE
@@ -262,12 +263,12 @@ def test_unusable_corpora_and_places_are_refused(tmp_path, directory):
 
 def test_progress_is_shown_on_stderr(tmp_path, capsys, monkeypatch):
     show_log()
-    monkeypatch.setattr(pipelines.data.tokenization, "_SECONDS_BETWEEN_REPORTS", 0.0)
-    monkeypatch.setattr(pipelines.data.tokenization, "_PAIRS_PER_CALL", 50)
+    monkeypatch.setattr(pipelines.progress, "_SHOWN_AFTER", 0.0)
+    monkeypatch.setattr(pipelines.progress, "_LINE_EVERY", 0.0)
     prepare(WordCorpus({"train": 120}), tmp_path / "run", **SETTINGS)
     captured = capsys.readouterr()
     assert captured.out == ""
-    for part in ("learning 288 subwords", "tokenized 50 pairs, ", "tokenized 120 pairs in"):
+    for part in ("learning 288 subwords", "learning subwords: ", "tokenized 120 pairs in"):
         assert part in captured.err
 
 

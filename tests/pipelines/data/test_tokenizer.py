@@ -205,6 +205,15 @@ def test_an_error_of_the_text_comes_through_as_it_is(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.fixture
+def _ctrl_c():
+    """Python's own handler: a shell script has its background jobs ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_ctrl_c")
 def test_an_interruption_does_not_wait_for_what_is_learnt(tmp_path):
     def interrupted():
         for seed in range(20):  # a second of learning, all of it in native code
