@@ -9,21 +9,28 @@ import zipfile
 import pytest
 
 from pipelines.commands import COMMANDS
+from tests.support.documents import copied_by
 from tests.support.runs import ROOT
 
 pytestmark = pytest.mark.tensorflow_only  # nothing here depends on the backend: once is enough
+TRAIN = ROOT / "docs" / "docker" / "train.Dockerfile"
 PACKAGES = ("tf_relpos", "pipelines")
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Built from a copy: a `build` directory of the checkout would bring removed files back."""
+    """Built from what the Dockerfile copies, and tests, which must not get into it.
+
+    A `build` directory of the checkout would bring removed files back.
+    """
     directory = tmp_path_factory.mktemp("wheel")
-    for package in (*PACKAGES, "tests"):
-        ignored = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(ROOT / package, directory / "source" / package, ignore=ignored)
-    for file in ("setup.cfg", "pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / file, directory / "source")
+    (directory / "source").mkdir()
+    for name in (*copied_by(TRAIN), "tests"):
+        if (ROOT / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(ROOT / name, directory / "source" / name, ignore=ignored)
+        else:
+            shutil.copy(ROOT / name, directory / "source")
     pip = ["pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", str(directory)]
     subprocess.run([sys.executable, "-m", *pip, str(directory / "source")], check=True)
     return next(directory.glob("*.whl"))

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tests.support.runs import ROOT
 
+DOCKERFILES = sorted((ROOT / "docs" / "docker").iterdir())
 PAGES = ROOT / "docs" / "pages"
 HOW_TO = sorted(path for path in PAGES.glob("*.md"))
 DOCUMENTS = [
@@ -31,6 +32,18 @@ def commands(text: str) -> list[tuple[str, str]]:
     """Every `python -m pipelines.X flags`: X, and the flags up to a redirection or the end."""
     joined = text.replace("\\\n", " ")
     return re.findall(r"python -m pipelines\.([\w.]+)([^\n`<|&#'()]*)", joined)
+
+
+def instructions(path: Path) -> list[tuple[str, str]]:
+    """The instructions of a Dockerfile, and what follows each."""
+    lines = re.sub(r"^#.*\n", "", read(path), flags=re.MULTILINE).replace("\\\n", " ")
+    return [tuple(line.split(maxsplit=1)) for line in lines.splitlines() if line]
+
+
+def copied_by(path: Path) -> list[str]:
+    """What of the repository a Dockerfile copies."""
+    copies = [rest.split() for word, rest in instructions(path) if word == "COPY"]
+    return [source for *sources, _ in copies for source in sources]
 
 
 def anchors(path: Path) -> set[str]:
