@@ -17,7 +17,7 @@ from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
 from pipelines.progress import progress
-from pipelines.translators.base import Sampling, Translation, check_search
+from pipelines.translators.base import Sampling, TextTranslator, Translation, check_search
 from pipelines.translators.open import open_translator
 from tf_relpos.config import BEAM_SIZE
 
@@ -54,6 +54,9 @@ class TranslateFlags:
     """of --sample: draw from this many of the most probable subwords; from all unless given"""
     seed: int | None = None
     """of --sample: the same for the same translations; 1 unless given"""
+    alignment: bool = False
+    """add to each translation, after a tab, which source word each of its words comes from, as
+    "0-0 1-2": by the attention of a run directory's model"""
     batch: int = 128
     """at most this many sentences are translated together"""
     verbose: bool = False
@@ -64,6 +67,8 @@ class TranslateFlags:
             if getattr(self, name) < 1:
                 raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
         check_search(beam_size=self.beam_size, alpha=self.alpha)
+        if self.alignment and self.nbest > 1:
+            raise InputError(f"nbest must not be given with --alignment, got {self.nbest}")
         _ = self.sampling  # checks it
         beam_size = BEAM_SIZE if self.beam_size is None else self.beam_size
         if self.nbest > beam_size:
@@ -97,6 +102,7 @@ def main(arguments: Sequence[str]) -> None:
         alpha=flags.alpha,
         checkpoint=flags.checkpoint,
         sample=flags.sampling,
+        alignment=flags.alignment,
     )
     # Like the input, whatever the locale.
     cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8")
@@ -106,7 +112,7 @@ def main(arguments: Sequence[str]) -> None:
     is_shown = lines_left is not None and not sys.stdout.isatty()
     with progress("translating", "sentences", lines_left, is_shown=is_shown) as work:
         for group in groups_as_they_come(read_lines("/dev/stdin"), flags.batch):
-            for hypotheses in translator.stream(group, len(group)):
+            for hypotheses in _answers(translator, group):
                 _print(count, hypotheses, flags)
                 count += 1
                 work.advance()
@@ -167,12 +173,23 @@ def groups_as_they_come(lines: Iterable[str], at_most: int) -> Iterator[list[str
         raise arrival
 
 
+def _answers(translator: TextTranslator, sources: list[str]) -> Iterator[list[Translation]]:
+    """The hypotheses for each source; where links are wanted, the best one with its own."""
+    stream = translator.stream(sources, len(sources))
+    if translator.align is None:
+        yield from stream
+        return
+    best = [hypotheses[0] for hypotheses in stream]
+    links = translator.align(sources, [translation.text for translation in best])
+    for (text, score), of_text in zip(best, links, strict=True):
+        yield [Translation(f"{text}\t{of_text}", score)]
+
+
 def _print(number: int, hypotheses: list[Translation], flags: TranslateFlags) -> None:
     if len(hypotheses) < flags.nbest:
         raise InputError(
             f"nbest must be at most the {len(hypotheses)} hypotheses that "
-            f"{' '.join(flags.model)} gives, "
-            f"got {flags.nbest}"
+            f"{' '.join(flags.model)} gives, got {flags.nbest}"
         )
     for text, score in hypotheses[: flags.nbest]:
         line = text.replace("\n", " ")  # a line for each sentence, whatever the model says

@@ -199,15 +199,30 @@ class DecoderBlock(_Block):
         training: bool | None = None,
     ) -> Tensor:
         check_shape("encoded", encoded.shape, (x.shape[0], None, self.arguments["model_dim"]))
-        y = self._before(x, self.self_attention_norm)
-        y = self.self_attention(y, y, use_causal_mask=True, training=training)
-        x = self._after(x, y, self.self_attention_norm, training)
-
+        x = self._attend_to_targets(x, training)
         y = self._before(x, self.cross_attention_norm)
         mask = _attention_mask(source_mask, encoded.shape)
         y = self.cross_attention(y, encoded, attention_mask=mask, training=training)
         x = self._after(x, y, self.cross_attention_norm, training)
         return self._feed_forward(x, training)
+
+    def _attend_to_targets(self, x, training):
+        y = self._before(x, self.self_attention_norm)
+        y = self.self_attention(y, y, use_causal_mask=True, training=training)
+        return self._after(x, y, self.self_attention_norm, training)
+
+    def cross_attention_scores(
+        self, x: Tensor, encoded: Tensor, source_mask: Tensor | None = None
+    ) -> Tensor:
+        """The weights of the attention to `encoded`, `[B, N, T, S]`.
+
+        Args: those of a call.
+        """
+        y = self._before(self._attend_to_targets(x, training=False), self.cross_attention_norm)
+        mask = _attention_mask(source_mask, encoded.shape)
+        return self.cross_attention(
+            y, encoded, attention_mask=mask, training=False, return_attention_scores=True
+        )[1]
 
     def step(
         self,

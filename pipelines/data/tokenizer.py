@@ -173,6 +173,15 @@ class Tokenizer(tf.Module):
         """string `[B]` -> int32 `[B, (ids)]`, each ending with the end id."""
         return self._tokenizer.tokenize(texts)
 
+    def encode_with_offsets(
+        self, texts: tf.Tensor
+    ) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.RaggedTensor]:
+        """The ids of `encode`, and where in the text each begins and ends, in bytes of UTF-8.
+
+        The end id stands at 0; of a character that is spelt in bytes, the last one has it all.
+        """
+        return self._tokenizer.tokenize_with_offsets(texts)
+
     def decode(self, ids: tf.Tensor) -> tf.Tensor:
         """int `[B, L]` -> string `[B]`: what stands before the first end id, without padding."""
         ids = tf.cast(ids, tf.int32)

@@ -2,7 +2,7 @@
 
 import abc
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
@@ -65,7 +65,14 @@ class Translation(NamedTuple):
 
 
 class TextTranslator(abc.ABC):
-    """What a model becomes, whatever its form."""
+    """What a model becomes, whatever its form.
+
+    Attributes:
+        align: `align(sources, translations)`, the links between their words, where they were asked
+            for: see `pipelines.translators.alignment`.
+    """
+
+    align: Callable[[Sequence[str], Sequence[str]], list[str]] | None = None
 
     _work: Work | None = None
 

@@ -60,6 +60,7 @@ def open_runs(paths: Sequence[str], settings: dict[str, Any]) -> TextTranslator:
     """Opens a run directory, or several that translate together."""
     load_tensorflow()
     from pipelines.run.directory import RunDirectory
+    from pipelines.translators.alignment import Aligner
     from pipelines.translators.ensemble import combined
     from pipelines.translators.keras_model import Translator, load_run
     from pipelines.translators.sampling import SamplingTranslator
@@ -67,9 +68,14 @@ def open_runs(paths: Sequence[str], settings: dict[str, Any]) -> TextTranslator:
     settings.pop("nbest", None)  # it gives all that it keeps
     checkpoint = settings.pop("checkpoint", "last")
     loaded = combined([load_run(RunDirectory(path), checkpoint) for path in paths])
+    aligner = Aligner(loaded) if settings.pop("alignment", False) else None
+    translator: Translator
     if "sample" in settings:
-        return SamplingTranslator(loaded, settings["sample"])
-    return Translator.of(loaded, **settings)
+        translator = SamplingTranslator(loaded, settings["sample"])
+    else:
+        translator = Translator.of(loaded, **settings)
+    translator.align = aligner
+    return translator
 
 
 def _open_saved_model(path: str, settings: dict[str, Any]) -> TextTranslator:
@@ -103,7 +109,7 @@ RUN_DIRECTORY = Form(
     "a directory with config.json",
     _directory_with("config.json"),
     lambda path, settings: open_runs([path], settings),
-    (*_SEARCH, "checkpoint", "sample"),
+    (*_SEARCH, "checkpoint", "sample", "alignment"),
 )
 
 # In this order: a CTranslate2 directory has a config.json as well, and a run directory may hold

@@ -17,6 +17,7 @@ def open_translator(
     alpha: float | None = None,
     checkpoint: str | None = None,
     sample: Sampling | None = None,
+    alignment: bool = False,
 ) -> TextTranslator:
     """Opens a model in any form, which it recognizes by what is there.
 
@@ -29,6 +30,7 @@ def open_translator(
         alpha: length penalty; what the model was exported with unless given, or 0.6.
         checkpoint: of a run directory; "last" unless given.
         sample: draw from a run directory's model instead of searching.
+        alignment: whether the translator is to have `align`, which that of one run directory can.
 
     Raises:
         InputError: there is no such model, it cannot be read, or something is given that cannot be
@@ -46,6 +48,10 @@ def open_translator(
     settings = {name: value for name, value in given.items() if value is not None}
     if nbest > 1:
         settings["nbest"] = nbest
+    if alignment:
+        settings["alignment"] = True
+        if len(names) > 1:
+            raise InputError(f"alignment takes one model, got {len(names)}")
     form, where = found[0]
     for name, value in settings.items():
         if name not in form.settings:

@@ -45,6 +45,7 @@ WRONG = {
         ["--model", "absent"],
         ["--model", "x", "--alpha", "nan"],
         ["--model", "x", "--seed", "1"],
+        ["--model", "x", "--nbest", "2", "--alignment"],
         ["--model", "x", "--sample", "--temperature", "0"],
         ["--model", "x", "--sample", "--nbest", "2"],
     ],

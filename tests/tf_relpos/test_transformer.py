@@ -232,6 +232,32 @@ def test_the_future_of_the_target_is_not_seen(rng):
     assert np.min(np.max(np.abs(after - before)[:, 6:], axis=-1)) > 1e-4
 
 
+@pytest.mark.parametrize("block", [0, 1])
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_cross_attention_scores_are_those_of_a_call(rng, monkeypatch, norm, block):
+    model, given = make_model(rng, norm=norm), {}
+    inputs = {"source_ids": make_ids(rng, 2, 7), "target_ids": make_ids(rng, 2, 5)}
+    inputs["source_ids"][1, 4:] = 0
+    layer = model.decoder_blocks[block].cross_attention
+    call = layer.call
+
+    def watched(query, value, **arguments):
+        given.update(query=query, value=value, **arguments)
+        return call(query, value, **arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(layer, "call", watched)
+        model(inputs)
+    _, expected = layer(**given, return_attention_scores=True)
+    found = numpy(model.cross_attention_scores(inputs, block))
+    assert found.shape == (2, 3, 5, 7)
+    assert_close(found, expected)
+    assert_close(found.sum(axis=-1), np.ones((2, 3, 5)))
+    assert np.all(found[1, :, :, 4:] == 0) and np.all(found[0] > 0)
+    with pytest.raises(ValueError, match="`block` must be below 2"):
+        model.cross_attention_scores(inputs, 2)
+
+
 def test_saved_model_loads_in_a_fresh_process(rng, tmp_path):
     model = make_model(rng, norm="pre", position="both", dropout=0.3)
     source_ids, target_ids = make_ids(rng, B, S), make_ids(rng, B, T)

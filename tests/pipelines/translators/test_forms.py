@@ -97,6 +97,11 @@ def test_a_saved_model_answers_with_the_settings_of_its_export_unless_others_are
             {"sample": Sampling()},
             "sample cannot be chosen for a CTranslate2 model, got temp",
         ),
+        (
+            "ct2",
+            {"alignment": True},
+            "alignment cannot be chosen for a CTranslate2 model, got True",
+        ),
         ("ct2", {}, "ct2 cannot be read"),
     ],
 )

@@ -1,0 +1,82 @@
+"""Which source word each word of a translation comes from, by a model's cross-attention."""
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from pipelines.data.dataset import END_ID
+from pipelines.translators.keras_model import LoadedRun
+from pipelines.translators.pairs import pair_batches
+
+
+class Aligner:
+    """Aligns translations with their sources.
+
+    The model is told the translation, and the weights of the cross-attention of its last decoder
+    block but one (the only one, if it has one) are averaged over the heads. Those of the subwords
+    of a word add up, on both sides; a word belongs to the source word with the highest sum.
+
+    Reference: Garg et al. 2019, section 4.1: the last layer but one aligns best.
+
+    Args:
+        loaded: a run's model.
+    """
+
+    def __init__(self, loaded: LoadedRun):
+        self._loaded = loaded
+        block = max(0, loaded.model.config.decoder_layers - 2)
+        ids = tf.TensorSpec([None, None], tf.int32)
+
+        @tf.function(autograph=False, input_signature=[{"source_ids": ids, "target_ids": ids}])
+        def weights(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
+            return tf.reduce_mean(loaded.model.cross_attention_scores(inputs, block), axis=1)
+
+        self._weights = weights
+
+    def __call__(self, sources: Sequence[str], translations: Sequence[str]) -> list[str]:
+        """The links of each pair in Pharaoh's format, "0-0 1-2": source word, target word.
+
+        Words are what stands between white space. A word of a translation has one link, unless
+        there is nothing that it could belong to.
+        """
+        lines = [""] * len(sources)
+        source_words, target_words = map(self._subwords_of_words, (sources, translations))
+        for batch in pair_batches(self._loaded, sources, translations):
+            for place, weights in zip(
+                batch.places, self._weights(batch.inputs).numpy(), strict=True
+            ):
+                links = _links(weights, source_words[place], target_words[place])
+                lines[place] = " ".join(f"{source}-{target}" for source, target in links)
+        return lines
+
+    def _subwords_of_words(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """For each text, which subwords are of which words: bool `[words, subwords]`."""
+        encoded = self._loaded.tokenizer.encode_with_offsets(tf.constant(texts))
+        rows = zip(*(tensor.to_list() for tensor in encoded), strict=True)
+        return [_overlaps(text, *row) for text, row in zip(texts, rows, strict=True)]
+
+
+def _overlaps(text: str, ids: list[int], begins: list[int], ends: list[int]) -> np.ndarray:
+    """Bool `[words, subwords]`; a subword without text of its own is where the next one is."""
+    spans = [
+        [len(text[:place].encode()) for place in match.span()]
+        for match in re.finditer(r"\S+", text)
+    ]
+    word_begins, word_ends = np.array(spans, int).reshape(-1, 2, 1).swapaxes(0, 1)
+    begin, end = np.array(begins), np.maximum(ends, np.array(begins) + 1)
+    return (begin < word_ends) & (end > word_begins) & (np.array(ids) != END_ID)
+
+
+def _links(
+    weights: np.ndarray, source_words: np.ndarray, target_words: np.ndarray
+) -> list[tuple[int, int]]:
+    """Links in order, of weights float `[T, S]`; what was cut off a source has none."""
+    read = source_words[:, : weights.shape[1]]
+    written = target_words[:, : weights.shape[0]]
+    sums = written @ weights[: written.shape[1], : read.shape[1]] @ read.T  # [words, source words]
+    if not sums.size:
+        return []
+    best = sums.argmax(axis=1)
+    return sorted((int(s), t) for t, s in enumerate(best) if sums[t, s] > 0)
