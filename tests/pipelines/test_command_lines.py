@@ -128,6 +128,17 @@ def test_more_steps_continue_a_finished_run(corpus, uninterrupted, monkeypatch, 
     assert [record["step"] for record in after[120:]] == [121, 122, 123]
 
 
+def test_evaluate_shows_what_it_cannot_record(trained_run, corpus, tmp_path, monkeypatch, capfd):
+    run_dir = shutil.copytree(trained_run, tmp_path / "run")
+    (run_dir / "scores.json").unlink()
+    (run_dir / "scores.json").mkdir()
+    files = ["--source", corpus / "test.en", "--reference", corpus / "test.de"]
+    arguments = ["--run_dir", run_dir, *files, "--beam_size", 1]
+    assert call(evaluate.main, arguments, monkeypatch) == 2
+    output = capfd.readouterr()
+    assert output.out.startswith("BLEU ") and "run/scores.json cannot be read" in output.err
+
+
 def test_what_is_exported_already_is_not_exported_again(trained_run, tmp_path, monkeypatch, capfd):
     shutil.copytree(trained_run.parent, tmp_path / "mine")
     exports = tmp_path / "mine" / "export"

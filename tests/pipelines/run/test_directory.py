@@ -144,3 +144,10 @@ def test_no_score_is_lost_when_several_are_added_at_once(run):
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda bleu: run.add_score({"bleu": bleu}), range(100)))
     assert sorted(score["bleu"] for score in run.scores()) == list(range(100))
+
+
+def test_a_tokenizer_of_somebody_is_not_replaced(tmp_path):
+    (tmp_path / "tokenizer.model").write_text("somebody's own")
+    with pytest.raises(InputError, match="has a tokenizer.model, .*: choose another --run_dir"):
+        open_run(tmp_path)
+    assert (tmp_path / "tokenizer.model").read_text() == "somebody's own"
