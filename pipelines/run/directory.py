@@ -174,8 +174,8 @@ class RunDirectory:
             raise InputError(f"run_dir {self.path} has checkpoints, but no config.json")
         elif self.tokenizer_path.exists():  # somebody's own
             raise InputError(
-                f"run_dir {self.path} has a {self.tokenizer_path.name}, which would be replaced, but "
-                "no config.json: choose another --run_dir"
+                f"run_dir {self.path} has a tokenizer.model, which would be replaced, but no "
+                "config.json: choose another --run_dir"
             )
         self.scores()
 
