@@ -23,7 +23,7 @@ _SHOWN_AFTER = 2.0  # seconds
 _REDRAWN_EVERY = 0.2
 # Elsewhere: the first line comes after so many seconds, the next after as many, or after a tenth of
 # the time that has passed, so that the work of a day leaves no thousands of lines.
-_LINE_EVERY = 30.0
+_LINE_EVERY = 60.0
 
 T = TypeVar("T")
 

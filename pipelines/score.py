@@ -13,6 +13,7 @@ from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import check_file, read_lines
 from pipelines.errors import InputError
 from pipelines.importing import load_tensorflow
+from pipelines.progress import progress
 
 DESCRIPTION = """Tell how probable a trained model finds given translations. A line for each pair:
 log-probability in nats, the same for each subword, and subwords, by tabs; the end mark counts as
@@ -37,7 +38,7 @@ class ScoreFlags:
 
 def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(ScoreFlags, DESCRIPTION, "python -m pipelines.score", arguments)
-    _check_aligned(flags)
+    lines = _check_aligned(flags)
 
     load_tensorflow()
     import numpy as np
@@ -48,24 +49,27 @@ def main(arguments: Sequence[str]) -> None:
 
     likelihoods = LikelihoodModel(load_run(RunDirectory(flags.model), flags.checkpoint))
     pairs = zip(read_lines(flags.source), read_lines(flags.target), strict=True)
-    count = subwords = 0
+    subwords = 0
     total = 0.0
-    while chunk := list(islice(pairs, _AT_A_TIME)):
-        found = likelihoods(*zip(*chunk, strict=True))
-        for log_prob, length in zip(*found, strict=True):
-            print(f"{log_prob:.4f}\t{log_prob / length:.4f}\t{length}")
-        sys.stdout.flush()
-        count += len(chunk)
-        total += found.log_probs.sum()
-        subwords += found.subwords.sum()
+    # Whoever sees the scores come needs no other sign of life.
+    is_shown = not sys.stdout.isatty()
+    with progress("scoring", "pairs", lines, is_shown=is_shown) as work:
+        while chunk := list(islice(pairs, _AT_A_TIME)):
+            found = likelihoods(*zip(*chunk, strict=True))
+            for log_prob, length in zip(*found, strict=True):
+                print(f"{log_prob:.4f}\t{log_prob / length:.4f}\t{length}")
+            sys.stdout.flush()
+            work.advance(len(chunk))
+            total += found.log_probs.sum()
+            subwords += found.subwords.sum()
     print(
-        f"perplexity {np.exp(-total / subwords):.4g}: {count:,} pairs, {subwords:,} subwords",
+        f"perplexity {np.exp(-total / subwords):.4g}: {work.done:,} pairs, {subwords:,} subwords",
         file=sys.stderr,
     )
 
 
-def _check_aligned(flags: ScoreFlags) -> None:
-    """Reads both files once: a mistake in their last line is told before any work."""
+def _check_aligned(flags: ScoreFlags) -> int:
+    """How many pairs there are. A mistake in their last line is told before any work."""
     check_file("source", flags.source)
     check_file("target", flags.target)
     sources, targets = (sum(1 for _ in read_lines(path)) for path in (flags.source, flags.target))
@@ -76,6 +80,7 @@ def _check_aligned(flags: ScoreFlags) -> None:
         )
     if not sources:
         raise InputError(f"source must have at least one line, but {flags.source} is empty")
+    return sources
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.errors import InputError
+from pipelines.progress import progress
 from pipelines.run.metrics import Score
 
 _PROGRAM = "comet-score"
@@ -38,6 +39,7 @@ class Comet:
             )
         self._program = program
 
+    @progress("scoring with COMET")
     def __call__(
         self, sources: Sequence[str], translations: Sequence[str], references: Sequence[str]
     ) -> Score:

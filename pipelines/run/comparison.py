@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from sacrebleu.metrics.base import Metric
 from sacrebleu.significance import PairedTest
 
+from pipelines.progress import progress
+
 SAMPLES = 1000
 
 
@@ -28,6 +30,7 @@ class Difference:
     signature: str
 
 
+@progress("comparing")
 def compare(
     metrics: Mapping[str, Metric],
     baseline: Sequence[str],

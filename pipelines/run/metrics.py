@@ -9,6 +9,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric
 
 from pipelines.errors import InputError
+from pipelines.progress import progress
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,6 +55,7 @@ def sacrebleu_metrics(
     }
 
 
+@progress("scoring")
 def compute(
     metrics: Mapping[str, Metric],
     translations: Sequence[str],
