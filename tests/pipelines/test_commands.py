@@ -1,5 +1,6 @@
 """The list of the command lines, versions, and what each knows of itself."""
 
+import importlib
 import re
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from importlib import metadata
 import pytest
 
 from pipelines.commands import COMMANDS
-from tests.support.runs import ENVIRONMENT, ROOT, run_command
+from tests.support.runs import ENVIRONMENT, ROOT, call, run_command
 
 pytestmark = pytest.mark.tensorflow_only
 
@@ -49,3 +50,13 @@ def test_every_command_tells_its_version_and_its_flags(command):
     assert text.startswith(f"usage: python -m pipelines.{command} ")
     assert {"--version", "--config", "--help"} <= set(re.findall(r"--\w+", text))
     assert "Literal" not in text and "default: None" not in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_takes_flags_from_a_file(command, tmp_path, monkeypatch, capfd):
+    """Whatever types its flags have."""
+    (tmp_path / "flags.toml").write_text("[any]\nnosuchflag = 3")
+    main = importlib.import_module(f"pipelines.{command}").main
+    assert call(main, ["--config", tmp_path / "flags.toml"], monkeypatch) == 2
+    told = f"error: {tmp_path}/flags.toml: nosuchflag is not a flag of this command\n"
+    assert capfd.readouterr().err == told
