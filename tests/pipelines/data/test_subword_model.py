@@ -22,6 +22,10 @@ FOREIGN = {
     "spm_train, BPE": ({"model_type": "bpe"}, 1),
     "T5": ({"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}, 1),
     "all in other places": ({"pad_id": 3, "unk_id": 0, "bos_id": 2, "eos_id": 1}, 0),
+    "text that is cut already": (
+        {"model_type": "word", "normalization_rule_name": "identity", "use_all_vocab": True},
+        1,
+    ),
     "names that are taken": ({"bos_id": -1, "user_defined_symbols": "<s>,<pad>"}, 2),
 }
 
