@@ -18,6 +18,7 @@ from tf_relpos.config import ALPHA, BEAM_SIZE
 TOKENIZER_FILE = "tokenizer.model"
 
 _PAD, _START = "<pad>", "<s>"
+_LONGEST = 1 << 20  # subwords that can be asked for
 
 
 class CTranslate2Translator(TextTranslator):
@@ -53,6 +54,8 @@ class CTranslate2Translator(TextTranslator):
             self._subwords = sentencepiece.SentencePieceProcessor(
                 model_file=str(Path(path) / TOKENIZER_FILE)
             )
+            if self._subwords.eos_id() < 0:
+                raise ValueError(f"{TOKENIZER_FILE} must have an end mark")
             # Batches side by side, a thread for each: threads that share a batch wait for each
             # other, which is many times slower as soon as the machine is doing something else.
             self._threads = os.cpu_count() or 1
@@ -116,11 +119,14 @@ class _Limits(NamedTuple):
 
 def _limits(path: Path) -> _Limits:
     """What the exporter wrote into the directory's configuration."""
-    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     try:
-        return _Limits(*(config[name] for name in _Limits._fields))
-    except (KeyError, TypeError) as error:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        limits = _Limits(*(config[name] for name in _Limits._fields))
+        if not all(type(limit) is int and 0 < limit <= _LONGEST for limit in limits):
+            raise TypeError
+        return limits
+    except (KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{path} was not exported by pipelines.export: its config.json must have "
-            f"{' and '.join(_Limits._fields)}"
+            f"{' and '.join(_Limits._fields)}, from 1 to {_LONGEST:,}"
         ) from error

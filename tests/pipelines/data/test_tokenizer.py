@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import sentencepiece
 import tensorflow as tf
+from sentencepiece import sentencepiece_model_pb2
 
 from pipelines.data.tokenizer import Tokenizer, train_tokenizer
 from pipelines.errors import InputError
@@ -230,6 +231,43 @@ def test_an_interruption_does_not_wait_for_what_is_learnt(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"\x00", b"not a model", b"\n" * 1000])
 def test_a_file_that_is_no_model_is_refused(tmp_path, content):
     (tmp_path / "some.model").write_bytes(content)
+    with pytest.raises(InputError, match="some.model is not a SentencePiece model"):
+        Tokenizer(tmp_path / "some.model")
+
+
+HOSTILE = {
+    "no pieces": lambda model: model.ClearField("pieces"),
+    "an empty piece": lambda model: setattr(model.pieces[270], "piece", ""),
+    "a piece twice": lambda model: setattr(model.pieces[270], "piece", model.pieces[271].piece),
+    "a piece of megabytes": lambda model: setattr(model.pieces[270], "piece", "x" * 5_000_000),
+    "a score that is no number": lambda model: setattr(model.pieces[270], "score", float("nan")),
+    "no such byte": lambda model: setattr(model.pieces[100], "piece", "<0xZZ>"),
+    "a byte too few": lambda model: model.pieces.pop(100),
+    "bytes without fallback": lambda model: setattr(model.trainer_spec, "byte_fallback", False),
+    "rules of random bytes": lambda model: setattr(
+        model.normalizer_spec, "precompiled_charsmap", random.Random(1).randbytes(5000)
+    ),
+    "rules of another length": lambda model: setattr(
+        model.normalizer_spec, "precompiled_charsmap", b"\xff" * 4 + bytes(5000)
+    ),
+    "padding of another name": lambda model: setattr(model.trainer_spec, "pad_piece", "x"),
+}
+
+
+@pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_models_are_refused(model_path, tmp_path, change):
+    model = sentencepiece_model_pb2.ModelProto.FromString(model_path.read_bytes())
+    change(model)
+    (tmp_path / "some.model").write_bytes(model.SerializeToString())
+    with pytest.raises(InputError, match=r"some.model (is not|must have)") as refused:
+        Tokenizer(tmp_path / "some.model")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("part", [0.01, 0.5, 0.999])
+def test_a_model_that_is_cut_is_refused(model_path, tmp_path, part):
+    content = model_path.read_bytes()
+    (tmp_path / "some.model").write_bytes(content[: int(part * len(content))])
     with pytest.raises(InputError, match="some.model is not a SentencePiece model"):
         Tokenizer(tmp_path / "some.model")
 

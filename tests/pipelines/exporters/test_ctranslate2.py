@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 import sacrebleu
+import sentencepiece
 
 from pipelines.data.tokenizer import Tokenizer, train_tokenizer
 from pipelines.errors import InputError
@@ -236,4 +237,41 @@ def test_unreadable_directories(directories, tmp_path):
         (damaged / file.name).write_bytes(file.read_bytes()[:5000])
     shutil.copyfile(directories["none"] / "tokenizer.model", damaged / "tokenizer.model")
     with pytest.raises(InputError, match="damaged cannot be read"):
+        CTranslate2Translator(damaged)
+
+
+LIMITS = {"max_source_length": 20, "extra_length": 50}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"max_source_length": 10**13},
+        {"max_source_length": "20"},
+        {"extra_length": -1},
+        {"extra_length": None},
+        [],
+        "[" * 100_000,
+    ],
+)
+def test_tampered_limits_are_told(tmp_path, changes):
+    config = {**LIMITS, **changes} if isinstance(changes, dict) else changes
+    text = config if isinstance(config, str) else json.dumps(config)
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(InputError, match="max_source_length and extra_length, from 1 to") as told:
+        CTranslate2Translator(tmp_path)
+    assert "\n" not in str(told.value)
+
+
+def test_a_tokenizer_without_an_end_is_told(directories, tmp_path):
+    damaged = shutil.copytree(directories["none"], tmp_path / "damaged")
+    sentencepiece.SentencePieceTrainer.Train(
+        sentence_iterator=iter(["a b c"] * 99),
+        model_prefix=str(damaged / "tokenizer"),
+        vocab_size=20,
+        hard_vocab_limit=False,
+        eos_id=-1,
+        minloglevel=2,
+    )
+    with pytest.raises(InputError, match="damaged cannot be read: .* must have an end mark"):
         CTranslate2Translator(damaged)
