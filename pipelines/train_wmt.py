@@ -117,9 +117,12 @@ def _parse(arguments: Sequence[str]) -> tuple[RunConfig, Corpus | None, Places]:
 
         check_fits(config.model, origin)
     if config.corpus.tokenizer:
-        from pipelines.data.subword_model import adapted_model
+        from pipelines.data.subword_model import adapted_model, check_can_sample
 
-        adapted_model(Path(config.corpus.tokenizer), config.model.vocabulary_size)
+        tokenizer = Path(config.corpus.tokenizer)
+        adapted_model(tokenizer, config.model.vocabulary_size)
+        if config.training.subword_sampling:
+            check_can_sample(tokenizer)
     frozen_layers(config.model, config.training.freeze)
     if config.training.strategy == "multi_worker" and not flags.run.prepared:
         raise InputError(

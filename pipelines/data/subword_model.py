@@ -65,14 +65,15 @@ def adapted_model(path: Path, vocabulary_size: int | None = None) -> bytes:
     return serialized
 
 
-def is_unigram(path: Path) -> bool:
-    """Whether a model is a unigram model, which knows how probable other segmentations are.
+def check_can_sample(path: Path) -> None:
+    """Checks that a model is a unigram model, which knows how probable other segmentations are.
 
     Raises:
-        InputError: there is no such file, or it is no SentencePiece model.
+        InputError: it is not, there is no such file, or it is no SentencePiece model.
     """
     spec = _parsed(path, _read(path)).trainer_spec
-    return spec.model_type == spec.UNIGRAM
+    if spec.model_type != spec.UNIGRAM:
+        raise InputError(f"subword_sampling needs a unigram model, but {path} is of another type")
 
 
 def _with_ids(path: Path, serialized: bytes, found: Mapping[str, int]) -> bytes:

@@ -19,8 +19,7 @@ import numpy as np
 
 from pipelines.data.buckets import Bucket
 from pipelines.data.dataset import PAD_ID
-from pipelines.data.subword_model import is_unigram, read_model
-from pipelines.errors import InputError
+from pipelines.data.subword_model import check_can_sample, read_model
 
 _MOST_ALTERNATIVES = 64  # of a word; l in section 3.2
 _WORDS_KEPT = 1 << 17
@@ -49,10 +48,7 @@ class SubwordSampler:
 
     def __init__(self, tokenizer: Path, alpha: float, seed: int):
         self._model = read_model(tokenizer)
-        if not is_unigram(tokenizer):
-            raise InputError(
-                f"subword_sampling needs a unigram model, but {tokenizer} is of another type"
-            )
+        check_can_sample(tokenizer)
         self.alpha = alpha
         self.seed = seed
         size = self._model.get_piece_size()

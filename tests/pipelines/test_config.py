@@ -86,6 +86,16 @@ def test_it_is_read_back_from_json():
     assert RunConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
 
 
+def test_older_files_lack_fields_and_mean_what_they_meant():
+    config = default_config("base", demo=True)
+    values = config.to_dict()
+    for name in ("train_tsv", "valid_tsv", "test_tsv", "corpus_weights", "tokenizer"):
+        del values["corpus"][name]
+    for name in ("initialize_from", "freeze", "patience", "subword_sampling"):
+        del values["training"][name]
+    assert RunConfig.from_dict(values) == config
+
+
 def changed(config, section, **fields):
     part = dataclasses.replace(getattr(config, section), **fields)
     return dataclasses.replace(config, **{section: part})

@@ -93,3 +93,9 @@ def test_a_text_is_prepared_with_it_in_the_size_that_it_has(corpus, foreign, tmp
 def test_what_contradicts_it_is_refused(foreign, values, message):
     with pytest.raises(InputError, match=message):
         train_wmt.parse(flags(**{"tokenizer": foreign(), **values}))
+
+
+def test_sampling_from_another_kind_of_model_is_refused_at_once(foreign):
+    arguments = flags(tokenizer=foreign(model_type="bpe"), subword_sampling=0.1)
+    with pytest.raises(InputError, match="subword_sampling needs a unigram model, but .*foreign"):
+        train_wmt.parse(arguments)

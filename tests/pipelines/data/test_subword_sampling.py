@@ -6,7 +6,6 @@ from collections import Counter
 
 import numpy as np
 import pytest
-import sentencepiece
 
 from pipelines.data.buckets import batch_sizes
 from pipelines.data.epoch_plan import EpochPlan
@@ -15,8 +14,6 @@ from pipelines.data.preparation import open_prepared
 from pipelines.data.subword_model import read_model
 from pipelines.data.subword_sampling import SubwordSampler, with_room
 from pipelines.data.tokenizer import train_tokenizer
-from pipelines.errors import InputError
-from tests.pipelines.data.test_tokenizer import sentences
 
 ALPHA = 0.3
 
@@ -106,16 +103,3 @@ def test_batches_are_those_of_the_step_for_any_replicas(trained_run):
     stored = np.concatenate([corpus.gather(*plan.batch(step))[1] for step in range(epoch)])
     drawn = np.concatenate(batches(first_step=0, num_steps=epoch))
     assert (drawn != 0).sum() > (stored != 0).sum()
-
-
-def test_other_models_are_refused(tmp_path):
-    sentencepiece.SentencePieceTrainer.Train(
-        sentence_iterator=sentences(),
-        model_prefix=str(tmp_path / "bpe"),
-        model_type="bpe",
-        vocab_size=60,
-        minloglevel=2,
-        **{"pad_id": 0, "unk_id": 1, "bos_id": 2, "eos_id": 3},
-    )
-    with pytest.raises(InputError, match="subword_sampling needs a unigram model, but .*bpe.model"):
-        SubwordSampler(tmp_path / "bpe.model", ALPHA, seed=1)

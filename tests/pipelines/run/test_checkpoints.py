@@ -87,6 +87,11 @@ def test_a_state_comes_back_to_the_last_bit(checkpoints, model, optimizer):
     assert checkpoints.restore(model, optimizer) == state
 
 
+def test_states_of_older_runs_lack_what_was_not_known_then():
+    older = {"step": 7, "best": None, "interval": {}, "stopgap": False, "trained_with": {}}
+    assert RunState.from_dict(older) == RunState(7)
+
+
 def test_best_json_follows_the_checkpoint(checkpoints, model, optimizer):
     """It may be ahead or behind after a kill, or damaged."""
     state = RunState(7, {"step": 7, "bleu": 31.5})
