@@ -9,7 +9,7 @@ from tests.support.serving_model import sentences
 
 pytestmark = pytest.mark.tensorflow_only
 
-SOURCES = sentences(40, seed=17)
+SOURCES = sentences(16, seed=17)
 
 
 def drawn(group, **settings):
@@ -19,10 +19,9 @@ def drawn(group, **settings):
 
 
 def test_a_seed_draws_the_same_however_sentences_are_grouped():
-    together = drawn(40, seed=3)
-    assert drawn(7, seed=3) == together
-    assert drawn(1, seed=3) == together
-    assert sum(a != b for a, b in zip(together, drawn(40, seed=4), strict=True)) > 20
+    together = drawn(16, seed=3)
+    assert drawn(5, seed=3) == together
+    assert sum(a != b for a, b in zip(together, drawn(16, seed=4), strict=True)) > 8
 
 
 def test_the_same_sentence_is_drawn_anew():
@@ -30,6 +29,6 @@ def test_the_same_sentence_is_drawn_anew():
     assert len(set(translator.translate(SOURCES[:1] * 20))) > 10
 
 
-@pytest.mark.parametrize("settings", [{"top_k": 1}, {"temperature": 1e-4}])
-def test_the_likeliest_alone_is_greedy_search(settings):
-    assert drawn(40, **settings) == open_translator(forms()["run"], beam_size=1).translate(SOURCES)
+def test_the_likeliest_alone_is_greedy_search():
+    greedy = open_translator(forms()["run"], beam_size=1).translate(SOURCES)
+    assert drawn(16, temperature=1e-4, top_k=5) == greedy
