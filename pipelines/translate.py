@@ -14,7 +14,7 @@ from typing import cast
 from simple_parsing import choice
 
 from pipelines.command_line import parse_flags, run
-from pipelines.corpora.text_files import read_lines
+from pipelines.corpora.text_files import read_standard_input
 from pipelines.errors import InputError
 from pipelines.progress import progress
 from pipelines.translators.base import Sampling, TextTranslator, Translation, check_search
@@ -95,6 +95,7 @@ class TranslateFlags:
 
 def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(TranslateFlags, DESCRIPTION, "python -m pipelines.translate", arguments)
+    lines = read_standard_input()  # before anything else takes the place of a closed one
     translator = open_translator(
         flags.model,
         nbest=flags.nbest,
@@ -111,7 +112,7 @@ def main(arguments: Sequence[str]) -> None:
     # Whoever sees the translations come, or sends line after line, needs no other sign of life.
     is_shown = lines_left is not None and not sys.stdout.isatty()
     with progress("translating", "sentences", lines_left, is_shown=is_shown) as work:
-        for group in groups_as_they_come(read_lines("/dev/stdin"), flags.batch):
+        for group in groups_as_they_come(lines, flags.batch):
             for hypotheses in _answers(translator, group):
                 _print(count, hypotheses, flags)
                 count += 1

@@ -5,8 +5,9 @@ import io
 import os
 import re
 import stat
+import sys
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, zip_longest
 
 from pipelines.errors import InputError
@@ -105,9 +106,33 @@ def read_lines(path: Path) -> Iterator[str]:
         InputError: while iterating, if the file cannot be read, is a gzip archive cut short or
             damaged, or is not UTF-8 (with the line number).
     """
-    path = os.fspath(path)
+    return _lines(lambda: open(path, "rb"), os.fspath(path))
+
+
+def read_standard_input() -> Iterator[str]:
+    """Stream the lines of standard input from where it stands: see `read_lines`.
+
+    Opening /dev/stdin would start a file from its beginning again, and fail for a socket.
+
+    Raises:
+        InputError: at once, if it is closed. While iterating: see `read_lines`.
+    """
+    if sys.stdin is None:
+        raise InputError("standard input must be open, but it is closed")
+
+    def opened() -> io.BufferedReader:
+        descriptor = sys.stdin.fileno()
+        # Where nothing has come yet, one that does not wait looks as if it had ended.
+        os.set_blocking(descriptor, True)
+        # With a buffer of its own: a thread that waits for sys.stdin's would crash Python's exit.
+        return open(descriptor, "rb", closefd=False)
+
+    return _lines(opened, "standard input")
+
+
+def _lines(opened: Callable[[], io.BufferedReader], name: str) -> Iterator[str]:
     try:
-        with open(path, "rb") as file:
+        with opened() as file:
             # `peek` leaves the bytes in place, so that pipes can be read as well.
             gzipped = file.peek(2)[:2] == _GZIP_MAGIC
             stream = io.BufferedReader(gzip.GzipFile(fileobj=file)) if gzipped else file
@@ -116,19 +141,19 @@ def read_lines(path: Path) -> Iterator[str]:
                     line = line.removeprefix(_BYTE_ORDER_MARK)
                     if not line:  # nothing but the mark
                         return
-                yield _decoded(line, path, number)
+                yield _decoded(line, name, number)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"gzip file must be whole, but {path} is cut short or damaged") from error
+        raise InputError(f"gzip file must be whole, but {name} is cut short or damaged") from error
     except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        raise InputError(f"cannot read {name}: {error.strerror or error}") from error
 
 
-def _decoded(line: bytes, path: str, number: int) -> str:
+def _decoded(line: bytes, name: str, number: int) -> str:
     try:
         return line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(
-            f"text must be UTF-8, but line {number} of {path} is not ({error.reason} "
+            f"text must be UTF-8, but line {number} of {name} is not ({error.reason} "
             f"at byte {error.start + 1})"
         ) from error
 

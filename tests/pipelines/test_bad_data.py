@@ -325,7 +325,8 @@ def test_translate_answers_each_line_up_to_the_one_it_cannot_read(trained_run):
     assert len(answers) == len(ANY_TEXT) + 1 and answers[-1] == ""
     assert answers[ANY_TEXT.index("c a f")] == "6 1 3"
     assert result.returncode == 2
-    error = rf"error: text must be UTF-8, but line {len(ANY_TEXT) + 1} of /dev/stdin is not .*\n"
+    number = len(ANY_TEXT) + 1
+    error = rf"error: text must be UTF-8, but line {number} of standard input is not .*\n"
     assert re.fullmatch(error, result.stderr.decode())
 
 
