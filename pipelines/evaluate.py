@@ -14,7 +14,7 @@ from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
 from pipelines.files.atomic import write_text
 from pipelines.importing import load_tensorflow
-from pipelines.translators.base import check_search
+from pipelines.translators.base import CutSources, check_search
 from tf_relpos.config import ALPHA, BEAM_SIZE
 
 if TYPE_CHECKING:
@@ -106,6 +106,9 @@ def main(arguments: Sequence[str]) -> None:
         other, _ = load_translator(RunDirectory(flags.compare_with), flags.checkpoint, **search)
         baseline = other.translate(sources)
     translations = translator.translate(sources)
+    cut_sources = CutSources(translator)
+    cut_sources.tell(sources)
+    cut_sources.tell_number()
     scores = compute(metrics, translations, references)
     where = {"split": flags.source, "checkpoint": flags.checkpoint, "step": loaded.step}
     record = score_record(config, scores, **where, **search) | {"reference": flags.reference}
@@ -152,8 +155,8 @@ def _show_differences(
 
 
 def _write_lines(path: Path, texts: Sequence[str]) -> None:
-    """A line for each text, whatever the model says."""
-    write_text(path, "".join(text.replace("\n", " ") + "\n" for text in texts))
+    """A line for each text."""
+    write_text(path, "".join(text + "\n" for text in texts))
 
 
 def _lines_like(sources: list[str], path: str, source: str) -> list[str]:

@@ -14,6 +14,7 @@ from pipelines.corpora.text_files import check_file, read_lines
 from pipelines.errors import InputError
 from pipelines.importing import load_tensorflow
 from pipelines.progress import progress
+from pipelines.translators.base import CutSources
 
 DESCRIPTION = """Tell how probable a trained model finds given translations. A line for each pair:
 log-probability in nats, the same for each subword, and subwords, by tabs; the end mark counts as
@@ -44,10 +45,11 @@ def main(arguments: Sequence[str]) -> None:
     import numpy as np
 
     from pipelines.run.directory import RunDirectory
-    from pipelines.translators.keras_model import load_run
+    from pipelines.translators.keras_model import Translator, load_run
     from pipelines.translators.likelihood import LikelihoodModel
 
-    likelihoods = LikelihoodModel(load_run(RunDirectory(flags.model), flags.checkpoint))
+    loaded = load_run(RunDirectory(flags.model), flags.checkpoint)
+    likelihoods, cut_sources = LikelihoodModel(loaded), CutSources(Translator.of(loaded))
     pairs = zip(read_lines(flags.source), read_lines(flags.target), strict=True)
     subwords = 0
     total = 0.0
@@ -59,9 +61,11 @@ def main(arguments: Sequence[str]) -> None:
             for log_prob, length in zip(*found, strict=True):
                 print(f"{log_prob:.4f}\t{log_prob / length:.4f}\t{length}")
             sys.stdout.flush()
+            cut_sources.tell([source for source, _ in chunk])
             work.advance(len(chunk))
             total += found.log_probs.sum()
             subwords += found.subwords.sum()
+    cut_sources.tell_number()
     print(
         f"perplexity {np.exp(-total / subwords):.4g}: {work.done:,} pairs, {subwords:,} subwords",
         file=sys.stderr,

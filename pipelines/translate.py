@@ -17,7 +17,13 @@ from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_standard_input
 from pipelines.errors import InputError
 from pipelines.progress import progress
-from pipelines.translators.base import Sampling, TextTranslator, Translation, check_search
+from pipelines.translators.base import (
+    CutSources,
+    Sampling,
+    TextTranslator,
+    Translation,
+    check_search,
+)
 from pipelines.translators.open import open_translator
 from tf_relpos.config import BEAM_SIZE
 
@@ -107,7 +113,7 @@ def main(arguments: Sequence[str]) -> None:
     )
     # Like the input, whatever the locale.
     cast(io.TextIOWrapper, sys.stdout).reconfigure(encoding="utf-8")
-    count, began = 0, time.monotonic()
+    cut_sources, count, began = CutSources(translator), 0, time.monotonic()
     lines_left = _lines_left()
     # Whoever sees the translations come, or sends line after line, needs no other sign of life.
     is_shown = lines_left is not None and not sys.stdout.isatty()
@@ -117,6 +123,8 @@ def main(arguments: Sequence[str]) -> None:
                 _print(count, hypotheses, flags)
                 count += 1
                 work.advance()
+            cut_sources.tell(group)
+    cut_sources.tell_number()
     if flags.verbose:
         seconds = time.monotonic() - began
         rate = f"{count:,} sentences in {seconds:.1f} s, {count / seconds:.1f} a second"
@@ -187,14 +195,8 @@ def _answers(translator: TextTranslator, sources: list[str]) -> Iterator[list[Tr
 
 
 def _print(number: int, hypotheses: list[Translation], flags: TranslateFlags) -> None:
-    if len(hypotheses) < flags.nbest:
-        raise InputError(
-            f"nbest must be at most the {len(hypotheses)} hypotheses that "
-            f"{' '.join(flags.model)} gives, got {flags.nbest}"
-        )
     for text, score in hypotheses[: flags.nbest]:
-        line = text.replace("\n", " ")  # a line for each sentence, whatever the model says
-        print(line if flags.nbest == 1 else f"{number}\t{score:.4f}\t{line}")
+        print(text if flags.nbest == 1 else f"{number}\t{score:.4f}\t{text}")
     sys.stdout.flush()
 
 

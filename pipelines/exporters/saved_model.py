@@ -13,6 +13,8 @@ from pipelines.translators.base import MAX_ALPHA, MAX_BEAM_SIZE
 from pipelines.translators.keras_model import Translator, search_texts
 
 _WARMUP_SENTENCE = "A sentence of common length, to be translated before the first one that counts."
+# What `str.strip` takes away, for RE2.
+_WHITE_SPACE = r"[\s\pZ\x0b\x1c-\x1f\x{85}]*"
 
 
 @progress("exporting a SavedModel")
@@ -27,10 +29,12 @@ def export_saved_model(
       with the translator's beam size and length penalty.
     - `nbest`: `text` and the scalars `beam_size` int32, 1 to `MAX_BEAM_SIZE`, and `alpha` float,
       0 to `MAX_ALPHA` -> `translations` string `[B, K]`, `scores` float `[B, K]`, best first.
+    - `source_length`: `text` -> `subwords` int32 `[B]`, the end mark included, and `limit` int32
+      `[B]`, how many of them are read.
 
     The graph holds operations of TensorFlow and tensorflow_text alone. Text may be anything: each
     byte that is not UTF-8 is read as U+FFFD, and a source is cut at the translator's
-    `max_source_length`.
+    `max_source_length`. One of nothing but white space has empty translations with a score of 0.
 
     Args:
         exportable: what to write.
@@ -53,7 +57,11 @@ def export_saved_model(
         tf.saved_model.save(
             module,
             str(temporary),
-            signatures={"serving_default": module.translate, "nbest": module.nbest},
+            signatures={
+                "serving_default": module.translate,
+                "nbest": module.nbest,
+                "source_length": module.source_length,
+            },
         )
         # Not nbest: a server that batches requests cannot take its scalars, and a warm-up request
         # that fails keeps it from serving the model at all.
@@ -83,9 +91,11 @@ class _ServedTranslator(tf.Module):
             text: tf.Tensor, beam_size: tf.Tensor, alpha: tf.Tensor
         ) -> tuple[tf.Tensor, tf.Tensor]:
             source_ids = translator.read(text).to_tensor(translator.model.config.pad_id)
-            return search_texts(
+            texts, scores = search_texts(
                 translator.model, translator.tokenizer, source_ids, beam_size, alpha
             )
+            is_blank = tf.strings.regex_full_match(text, _WHITE_SPACE)[:, tf.newaxis]
+            return tf.where(is_blank, "", texts), tf.where(is_blank, 0.0, scores)
 
         @tf.function(autograph=False, input_signature=[text])
         def translate(text: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -99,8 +109,15 @@ class _ServedTranslator(tf.Module):
             texts, scores = search(text, beam_size, alpha)
             return {"translations": texts, "scores": scores}
 
+        @tf.function(autograph=False, input_signature=[text])
+        def source_length(text: tf.Tensor) -> dict[str, tf.Tensor]:
+            subwords = tf.cast(translator.tokenizer.encode(text).row_lengths(), tf.int32)
+            limit = tf.fill(tf.shape(subwords), translator.max_source_length)
+            return {"subwords": subwords, "limit": limit}
+
         self.translate = translate
         self.nbest = nbest
+        self.source_length = source_length
 
 
 def _in_range(name: str, value: tf.Tensor, lowest: float, highest: float) -> tf.Tensor:

@@ -1,7 +1,9 @@
 """What every translator gives. Without TensorFlow: forms that start fast use it."""
 
 import abc
+import logging
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,6 +18,8 @@ MAX_BEAM_SIZE = 100  # one request must not take all the memory of a server
 MAX_SOURCE_LENGTH = 256  # subwords of a source that are read, its end mark included
 BATCH_SIZE = 32
 SENTENCES_AT_A_TIME = 1024  # sorted by length before they are put into batches
+
+_LOG = logging.getLogger(__name__)
 
 
 def check_search(*, beam_size: int | None = None, alpha: float | None = None) -> None:
@@ -64,6 +68,24 @@ class Translation(NamedTuple):
     score: float  # log-probability over the length penalty, in nats
 
 
+_NOTHING = Translation("", 0.0)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+
+
+class Cut(NamedTuple):
+    """A source that a model does not read to its end.
+
+    Attributes:
+        place: among the sentences that were asked about.
+        subwords: of it, the end mark included.
+        read: how many of them the model reads.
+    """
+
+    place: int
+    subwords: int
+    read: int
+
+
 class TextTranslator(abc.ABC):
     """What a model becomes, whatever its form.
 
@@ -95,11 +117,61 @@ class TextTranslator(abc.ABC):
     def stream(
         self, sentences: Iterable[str], sentences_at_a_time: int = SENTENCES_AT_A_TIME
     ) -> Iterator[list[Translation]]:
-        """The translations of each sentence, best first, in their order, as they are ready."""
+        """The translations of each sentence, best first, in their order, as they are ready.
+
+        A sentence of nothing but white space has one, which is empty, with a score of 0: no model
+        has learnt what to say to it. Each is one line of text, whatever the model says: control
+        characters become spaces, as they would end the line, or have a terminal do what a server
+        wants.
+        """
         sentences = iter(sentences)
         while chunk := list(islice(sentences, sentences_at_a_time)):
-            yield from self._translate_chunk(chunk)
+            texts = [sentence for sentence in chunk if not _is_blank(sentence)]
+            translations = iter(self._translate_chunk(texts) if texts else ())
+            for sentence in chunk:
+                hypotheses = [_NOTHING] if _is_blank(sentence) else next(translations)
+                yield [Translation(_CONTROL.sub(" ", text), score) for text, score in hypotheses]
+
+    def cut(self, sentences: Sequence[str]) -> list[Cut]:
+        """Those sentences whose end the model does not read."""
+        lengths, limit = self._source_lengths(sentences)
+        return [Cut(place, length, limit) for place, length in enumerate(lengths) if length > limit]
 
     @abc.abstractmethod
     def _translate_chunk(self, sentences: Sequence[str]) -> Iterable[list[Translation]]:
-        """The translations of a few sentences at once."""
+        """The translations of a few sentences at once, at least one, none of them blank."""
+
+    @abc.abstractmethod
+    def _source_lengths(self, sentences: Sequence[str]) -> tuple[Sequence[int], int]:
+        """The subwords of each sentence with its end mark, and how many of them are read."""
+
+
+def _is_blank(sentence: str) -> bool:
+    return not sentence.strip()
+
+
+class CutSources:
+    """Tells in the log which lines of a text a model does not read to their end.
+
+    Args:
+        translator: what reads it.
+    """
+
+    def __init__(self, translator: TextTranslator):
+        self._translator = translator
+        self._lines = self._cut = 0
+
+    def tell(self, sentences: Sequence[str]) -> None:
+        """Those of the next lines of the text."""
+        for place, subwords, read in self._translator.cut(sentences):
+            _LOG.warning(
+                "line %d is cut: the model reads %d of its %d subwords, the end mark among them",
+                *(self._lines + place + 1, read, subwords),
+            )
+            self._cut += 1
+        self._lines += len(sentences)
+
+    def tell_number(self) -> None:
+        """How many there were, if any."""
+        if self._cut:
+            _LOG.warning("%d of %d lines were cut", self._cut, self._lines)

@@ -85,6 +85,10 @@ class CTranslate2Translator(TextTranslator):
             translations = [self._translation(*hypothesis) for hypothesis in hypotheses]
             yield sorted(translations, key=lambda t: t.score, reverse=True)
 
+    def _source_lengths(self, sentences: Sequence[str]) -> tuple[Sequence[int], int]:
+        rows = self._subwords.encode(list(sentences))
+        return [len(row) + 1 for row in rows], self._limits.max_source_length
+
     def _search(self, ids: list[list[int]], limit: int) -> list:
         """What CTranslate2 finds for sources in at most `limit` tokens, the end included."""
         return self._translator.translate_batch(

@@ -75,6 +75,10 @@ class Translator(TextTranslator):
         """string `[B]` -> int32 `[B, (ids)]`, what the model reads of each source."""
         return self.tokenizer.encode(texts)[:, : self.max_source_length]
 
+    def _source_lengths(self, sentences: Sequence[str]) -> tuple[Sequence[int], int]:
+        texts = tf.constant([sentence.encode() for sentence in sentences], tf.string)
+        return self.tokenizer.encode(texts).row_lengths().numpy().tolist(), self.max_source_length
+
     def _translate_chunk(self, sentences: Sequence[str]) -> list[list[Translation]]:
         """Batches sentences of similar length, so that little time is spent on padding."""
         ids = self.read(tf.constant([s.encode() for s in sentences]))

@@ -3,19 +3,29 @@
 from collections.abc import Mapping
 from typing import Protocol
 
+# Of one answer: far more than a hundred hypotheses of each of 32 long sentences take.
+MAX_ANSWER_BYTES = 1 << 26
+
 
 class Unavailable(Exception):
     """A server that cannot be reached or is busy: the same request may succeed later."""
 
 
 class Predictor(Protocol):
-    """Something with the signatures of an exported model."""
+    """Something with the signatures of an exported model.
+
+    Attributes:
+        name: what it is called in messages, a path or a URL.
+    """
+
+    name: str
 
     def predict(self, signature: str, inputs: Mapping[str, object]) -> Mapping[str, object]:
         """The outputs of a signature by name, as nested lists.
 
         Args:
-            signature: `"serving_default"` or `"nbest"`, see `pipelines.exporters.saved_model`.
+            signature: `"serving_default"`, `"nbest"` or `"source_length"`, see
+                `pipelines.exporters.saved_model`.
             inputs: by name, numbers or lists.
 
         Raises:

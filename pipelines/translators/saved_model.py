@@ -41,7 +41,7 @@ class LoadedModel:
     """
 
     def __init__(self, path: str | os.PathLike):
-        self.path = path
+        self.name = str(path)
         try:
             # Kept, because the signatures do not keep alive what they use.
             with progress("loading the SavedModel"):
@@ -57,21 +57,21 @@ class LoadedModel:
         """
         if signature not in self._model.signatures:
             raise InputError(
-                f"model {self.path} must have the signature {signature}, but has "
+                f"model {self.name} must have the signature {signature}, but has "
                 f"{', '.join(sorted(self._model.signatures)) or 'none'}"
             )
         function = self._model.signatures[signature]
         dtypes = {name: spec.dtype for name, spec in function.structured_input_signature[1].items()}
         if dtypes.keys() != inputs.keys():
             raise InputError(
-                f"model {self.path} must be a translator, whose signature {signature} takes "
+                f"model {self.name} must be a translator, whose signature {signature} takes "
                 f"{', '.join(inputs)}, but it takes {', '.join(dtypes)}"
             )
         tensors = {name: tf.constant(inputs[name], dtypes[name]) for name in inputs}
         try:
             outputs = function(**tensors)
         except tf.errors.InvalidArgumentError as error:
-            raise InputError(f"model {self.path} refuses: {reason_of(error)}") from error
+            raise InputError(f"model {self.name} refuses: {reason_of(error)}") from error
         return {name: _as_lists(tensor) for name, tensor in outputs.items()}
 
 

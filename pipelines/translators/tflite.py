@@ -70,6 +70,10 @@ class TFLiteTranslator(TextTranslator):
                 raise InputError(f"{self.path} finds subwords that its tokenizer does not have")
             yield [Translation(self._subwords.decode(ids), score)]
 
+    def _source_lengths(self, sentences: Sequence[str]) -> tuple[Sequence[int], int]:
+        rows = self._subwords.encode(list(sentences))
+        return [len(row) + 1 for row in rows], self.metadata["max_source_length"]
+
     def search(self, source_ids: Sequence[int]) -> tuple[list[int], float]:
         """The best hypothesis for a source, both with the end id and padding behind it, if any.
 

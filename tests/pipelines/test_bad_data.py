@@ -333,9 +333,15 @@ def test_translate_answers_each_line_up_to_the_one_it_cannot_read(trained_run):
 def test_evaluate_scores_any_text(trained_run, tmp_path, monkeypatch, capfd):
     shutil.copytree(trained_run, tmp_path / "run")
     source, reference = tmp_path / "source", tmp_path / "reference"
-    source.write_bytes(gzip.compress("".join(f"{line}\r\n" for line in ANY_TEXT).encode()))
-    reference.write_bytes(MARK + "\n".join(["6 1 3"] * len(ANY_TEXT)).encode())
+    lines = [*ANY_TEXT, "a " * 300]
+    source.write_bytes(gzip.compress("".join(f"{line}\r\n" for line in lines).encode()))
+    reference.write_bytes(MARK + "\n".join(["6 1 3"] * len(lines)).encode())
     arguments = flags(run_dir=tmp_path / "run", source=source, reference=reference, beam_size=1)
     assert call(evaluate.main, arguments, monkeypatch) == 0
     output = capfd.readouterr()
-    assert re.match(r"BLEU \d+\.\d+ ", output.out) and output.err == ""
+    assert re.match(r"BLEU \d+\.\d+ ", output.out)
+    assert re.fullmatch(
+        rf"line {len(lines)} is cut: the model reads 256 of its \d+ subwords, .*\n"
+        rf"1 of {len(lines)} lines were cut\n",
+        output.err,
+    )

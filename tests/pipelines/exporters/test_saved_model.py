@@ -24,7 +24,7 @@ pytestmark = pytest.mark.tensorflow_only
 
 def test_signatures_are_the_contract():
     signatures = serving_model.loaded()
-    assert set(signatures) == {"serving_default", "nbest"}
+    assert set(signatures) == {"serving_default", "nbest", "source_length"}
 
     def described(specs):
         return {name: (spec.shape.as_list(), spec.dtype.name) for name, spec in specs.items()}
@@ -64,6 +64,15 @@ def test_both_signatures_translate_like_the_translator():
         ]
         np.testing.assert_allclose(scores, [[h.score for h in row] for row in expected], rtol=1e-5)
         assert np.all(np.diff(scores) <= 0)
+
+
+def test_blank_text_is_translated_to_nothing():
+    blank = ["", "  ", *(c for c in map(chr, range(sys.maxunicode)) if c.isspace())]
+    translations, scores = translate([*blank, "dog", "\u200b"])
+    assert set(translations[:-2]) == {b""} and translations[-2] and translations[-1]
+    assert not scores[:-2].any() and scores[-2] and scores[-1]
+    translations, scores = nbest(blank, 2, 0.6)
+    assert set(translations.flat) == {b""} and not scores.any()
 
 
 def test_odd_text_gives_an_answer_the_same_as_alone():

@@ -1,5 +1,6 @@
 """`pipelines.translate` on each form of a model, and as a filter between two programs."""
 
+import socket
 import subprocess
 import threading
 
@@ -27,11 +28,11 @@ FORMS = ["run", "saved_model", "ctranslate2"]
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_translates_alike(form):
-    """Greedily: CTranslate2's beam is another one. It has nothing to say to an empty source."""
-    expected = list(open_translator(forms()["run"], beam_size=1).stream(SOURCES[:-1], 8))
+    """Greedily: CTranslate2's beam is another one."""
+    expected = hypotheses(forms()["run"], beam_size=1)
     found = hypotheses(forms()[form], beam_size=1)
     assert len(found) == len(SOURCES)
-    for e, f in zip(expected, found, strict=False):
+    for e, f in zip(expected, found, strict=True):
         assert e[0].text == f[0].text
 
 
@@ -42,9 +43,29 @@ def test_a_tflite_file_translates_like_the_run():
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_several_hypotheses(form):
-    for rows in hypotheses(forms()[form], nbest=3, beam_size=3, alpha=0.6):
+    for rows in hypotheses(forms()[form], nbest=3, beam_size=3, alpha=0.6)[:-1]:
         assert len(rows) == 3
         assert [r.score for r in rows] == sorted((r.score for r in rows), reverse=True)
+
+
+@pytest.mark.parametrize(
+    "form, choices",
+    [
+        *((form, {"nbest": 2}) for form in FORMS),
+        ("tflite", {}),
+        ("run", {"sample": Sampling()}),
+    ],
+    ids=str,
+)
+def test_blank_lines_have_one_translation_which_is_empty(form, choices):
+    """They change nothing for others."""
+    blank, translator = ["", " \t", "\u3000\xa0"], open_translator(forms()[form], **choices)
+    (alone,) = translator.stream(["the dog"])
+    *rows, dog = translator.stream([*blank, "the dog"])
+    assert list(translator.stream(blank)) == rows == [[("", 0.0)]] * 3
+    assert len(dog) == len(alone) and dog[0].text
+    if "sample" not in choices:  # which draws anew
+        assert dog == alone
 
 
 def test_the_newest_version_is_opened(tmp_path):
@@ -163,13 +184,13 @@ def test_an_error_of_the_input_comes_after_the_lines_before_it():
     assert found == ["a", "b", "c"]
 
 
-def start(*arguments):
-    """The command with pipes at all ends."""
+def start(*arguments, stdin=subprocess.PIPE):
+    """The command with pipes at its ends."""
     return subprocess.Popen(
         command("translate", ["--model", forms()["ctranslate2"], *arguments]),
         cwd=ROOT,
         env=ENVIRONMENT,
-        stdin=subprocess.PIPE,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
@@ -210,6 +231,64 @@ def test_a_reader_that_has_had_enough():
     assert process.returncode == 0
 
 
+def test_what_is_read_before_is_not_translated(tmp_path):
+    """Of a file as well, which could be read from its beginning."""
+    (tmp_path / "sources").write_text("".join(f"{line}\n" for line in SOURCES))
+    translate = command("translate", ["--model", forms()["ctranslate2"]])
+    with open(tmp_path / "sources") as file:
+        result = subprocess.run(
+            ["sh", "-c", 'read -r line; exec "$@"', "sh", *translate],
+            stdin=file,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env=ENVIRONMENT,
+        )
+    assert result.stderr == ""
+    expected = open_translator(forms()["ctranslate2"]).translate(SOURCES[1:])
+    assert result.stdout.splitlines() == expected
+
+
+def test_a_socket_is_read_until_it_ends_even_one_that_does_not_wait():
+    expected = open_translator(forms()["ctranslate2"]).translate(SOURCES[:2])
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    with ours, theirs, start(stdin=theirs) as process:
+        for source, translation in zip(SOURCES[:2], expected, strict=True):
+            ours.sendall(f"{source}\n".encode())
+            assert process.stdout.readline().decode() == f"{translation}\n"
+        ours.shutdown(socket.SHUT_WR)
+        assert process.communicate() == (b"", b"")
+    assert process.returncode == 0
+
+
+def test_a_closed_standard_input_is_told():
+    translate = command("translate", ["--model", forms()["ctranslate2"]])
+    result = subprocess.run(
+        ["sh", "-c", 'exec "$@" <&-', "sh", *translate],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=ENVIRONMENT,
+    )
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == "error: standard input must be open, but it is closed\n"
+
+
+def test_lines_that_are_cut_are_told_and_control_characters_do_not_reach_a_terminal():
+    long, odd = "dog " * 300, "dog \x1b[2J\x07\tdog"
+    result = run_command(
+        "translate",
+        ["--model", forms()["ctranslate2"], "--batch", 2],
+        stdin="".join(f"{line}\n" for line in ("dog", odd, long, "", long)),
+    )
+    cut = "is cut: the model reads 256 of its 301 subwords, the end mark among them"
+    assert result.stderr == f"line 3 {cut}\nline 5 {cut}\n2 of 5 lines were cut\n"
+    lines = result.stdout.split("\n")
+    assert len(lines) == 6 and lines[3] == ""
+    assert all(line.isprintable() for line in lines)
+
+
 def test_nbest_and_throughput(tmp_path):
     result = run_command(
         "translate",
@@ -217,7 +296,9 @@ def test_nbest_and_throughput(tmp_path):
         stdin="".join(f"{line}\n" for line in SOURCES),
     )
     rows = [line.split("\t") for line in result.stdout.splitlines()]
-    assert [int(number) for number, _, _ in rows] == [i for i in range(len(SOURCES)) for _ in "ab"]
+    assert rows.pop() == [str(len(SOURCES) - 1), "0.0000", ""]  # the empty line's
+    numbers = [i for i in range(len(SOURCES) - 1) for _ in "ab"]
+    assert [int(number) for number, _, _ in rows] == numbers
     assert all(float(a[1]) >= float(b[1]) for a, b in zip(rows[::2], rows[1::2], strict=True))
     assert result.stderr.startswith(f"{forms()['ctranslate2']}: {len(SOURCES)} sentences in ")
     assert result.returncode == 0

@@ -55,6 +55,9 @@ def test_a_source_is_read_up_to_the_limit_of_training(run, limit, form, tmp_path
     assert longer.text == whole.text
     assert longer.score == pytest.approx(whole.score, rel=1e-6)
     assert other.score != pytest.approx(whole.score, rel=1e-5)
+    texts = ["dog", " ".join(words), " ".join([*words, "Hund", *words])]
+    lengths = serving_model.exported()[0].tokenizer.encode(texts).row_lengths().numpy()
+    assert translator.cut(texts) == [(1, lengths[1], limit), (2, lengths[2], limit)]
 
 
 def test_a_tflite_file_reads_128_subwords_or_what_the_model_was_trained_with(run, limit, tmp_path):
