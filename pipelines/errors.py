@@ -16,6 +16,20 @@ def first_line(error: Exception) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
+def quoted(text: str, length: int = 300) -> str:
+    """What somebody else says, fit for a message: one line, not too long, nothing but text.
+
+    Terminals obey control characters, and none can show lone surrogates: both become U+FFFD.
+
+    Args:
+        text: anything.
+        length: in characters, beyond which it is cut.
+    """
+    line = " ".join(text[: 2 * length].split())
+    line = re.sub("[\x00-\x1f\x7f-\x9f\ud800-\udfff]", "\N{REPLACEMENT CHARACTER}", line)
+    return line if len(line) <= length and len(text) <= 2 * length else f"{line[:length]}..."
+
+
 def reason_of(error: Exception) -> str:
     """What an error of TensorFlow says, in one line and without the node that it occurred in.
 

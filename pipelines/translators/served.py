@@ -1,10 +1,11 @@
 """Opens a model that TensorFlow Serving serves, over REST or gRPC."""
 
+import ipaddress
 import re
 import time
 from collections.abc import Mapping
 
-from pipelines.errors import InputError
+from pipelines.errors import InputError, quoted
 from pipelines.importing import load_tensorflow
 from pipelines.translators.predictor import Predictor, Unavailable
 from pipelines.translators.signatures import SignatureTranslator
@@ -12,13 +13,16 @@ from pipelines.translators.signatures import SignatureTranslator
 _ATTEMPTS = 3  # of each request, while the server is unavailable
 _FIRST_PAUSE = 0.5  # seconds before the second attempt; each pause is twice the last one
 
-_HOST = r"(\[[\da-fA-F:]+\]|[\w.-]+)"
+_HOST = r"(?P<host>\[[\da-fA-F:.]+\]|[\w.-]+)"
+_LABEL = re.compile(r"[\w-]{1,63}", re.ASCII)  # what stands between the dots of a name
+_MAX_NAME, _MAX_PORT, _MAX_VERSION = 253, 65535, 2**63 - 1
 _REST = re.compile(
-    rf"https?://{_HOST}(:\d+)?(/[\w.~%-]+)*/v1/models/[\w.~%-]+(/versions/\d+|/labels/[\w.~%-]+)?",
+    rf"https?://{_HOST}(:(?P<port>\d+))?(/[\w.~%-]+)*/v1/models/[\w.~%-]+"
+    r"(/versions/(?P<version>\d+)|/labels/[\w.~%-]+)?",
     re.ASCII,
 )
 _GRPC = re.compile(
-    rf"grpc://(?P<address>{_HOST}:\d+)/(?P<name>[\w.-]+)(/(?P<version>\d+))?", re.ASCII
+    rf"grpc://(?P<address>{_HOST}:(?P<port>\d+))/(?P<name>[\w.-]+)(/(?P<version>\d+))?", re.ASCII
 )
 
 
@@ -39,7 +43,7 @@ def open_remote(
         url: `http://host:8501/v1/models/NAME`, optionally followed by `/versions/N` or
             `/labels/LABEL`, or the same with https; or `grpc://host:8500/NAME[/VERSION]`.
         nbest, beam_size, alpha: see `SignatureTranslator`.
-        timeout: seconds that the server may take for a request.
+        timeout: seconds that the server may take for a request, until its answer is complete.
 
     Raises:
         InputError: no such URL, a number out of range, or gRPC without tensorflow-serving-api.
@@ -53,19 +57,48 @@ def open_remote(
 
 def _server(url: str, timeout: float) -> Predictor:
     if match := _GRPC.fullmatch(url.rstrip("/")):
+        _check_parts(url, match)
         load_tensorflow()
         from pipelines.translators.grpc import GrpcServer
 
         version = int(match["version"]) if match["version"] else None
         return GrpcServer(match["address"], match["name"], version, timeout)
-    if _REST.fullmatch(rest_url := url.rstrip("/").removesuffix(":predict")):
+    if match := _REST.fullmatch(rest_url := url.rstrip("/").removesuffix(":predict")):
+        _check_parts(url, match)
         from pipelines.translators.rest import RestServer
 
         return RestServer(rest_url, timeout)
     raise InputError(
         "model must be a URL like http://host:8501/v1/models/NAME or grpc://host:8500/NAME, "
-        f"got {url}"
+        f"got {quoted(url)}"
     )
+
+
+def _check_parts(url: str, match: re.Match[str]) -> None:
+    """Clients differ in what they make of these, from a traceback to another port."""
+    if not _is_host(match["host"]):
+        raise InputError(
+            "the host of a URL must be an IP address or a name of at most 253 characters, 1 to 63 "
+            f"between its dots, got {quoted(url)}"
+        )
+    for name, least, most in (("port", 1, _MAX_PORT), ("version", 0, _MAX_VERSION)):
+        # Cut, and still too large: Python reads no more than 4,300 digits.
+        digits = match[name] and match[name].lstrip("0")
+        if digits is not None and not least <= int(digits[:20] or 0) <= most:
+            raise InputError(
+                f"the {name} of a URL must be from {least} to {most}, got {quoted(url)}"
+            )
+
+
+def _is_host(host: str) -> bool:
+    if host.startswith("["):
+        try:
+            ipaddress.IPv6Address(host[1:-1])
+        except ValueError:
+            return False
+        return True
+    labels = host.removesuffix(".").split(".")
+    return len(host) <= _MAX_NAME and all(_LABEL.fullmatch(label) for label in labels)
 
 
 class RetryingPredictor:
@@ -73,6 +106,7 @@ class RetryingPredictor:
 
     def __init__(self, predictor: Predictor):
         self.predictor = predictor
+        self.name = predictor.name
 
     def predict(self, signature: str, inputs: Mapping[str, object]) -> Mapping[str, object]:
         """See `Predictor`.

@@ -7,6 +7,7 @@ Reference: https://www.tensorflow.org/tfx/serving/api_rest
 import contextlib
 import json
 import re
+import socket
 import threading
 from concurrent import futures
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -129,6 +130,46 @@ def rest_server(answer):
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+@contextlib.contextmanager
+def raw_server(answer):
+    """Sends the bytes that `answer()` yields once a request has come; yields `host:port`.
+
+    At its end it has closed all connections, whatever their clients do.
+    """
+    connections = []
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def send(connection):
+        with contextlib.suppress(OSError), connection:
+            connection.recv(1 << 16)
+            for part in answer():
+                connection.sendall(part)
+            connection.shutdown(socket.SHUT_WR)
+            while connection.recv(1 << 16):  # closed with something unread, it would be reset
+                pass
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                thread = threading.Thread(target=send, args=(connection,))
+                connections.append((connection, thread))
+                thread.start()
+
+    accepting = threading.Thread(target=accept)
+    accepting.start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        accepting.join()
+        for connection, thread in connections:
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+            thread.join()
 
 
 @contextlib.contextmanager

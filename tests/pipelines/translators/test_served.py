@@ -63,7 +63,7 @@ def test_translates_like_the_translator_in_order_and_in_batches(served):
     texts = [*serving_model.sentences(37, seed=4), "", "emoji 😀 \x00 „Fluß“"]
     remote = open_remote(url, timeout=PATIENCE)
     assert_same(remote.stream(iter(texts)), [row[:1] for row in translator.stream(texts)])
-    assert model.requests == [("serving_default", 32), ("serving_default", 7)]
+    assert model.requests == [("serving_default", 32), ("serving_default", 6)]  # one was empty
     assert remote.translate(texts[:2]) == translator.translate(texts[:2])
 
 
@@ -100,6 +100,27 @@ def test_a_version_can_be_asked_for(served):
     assert open_remote(versioned(url, 1) + "/", timeout=PATIENCE).translate(["dog"])
     with pytest.raises(InputError, match=r"Servable not found for request: Specific\(toy, 2\)"):
         open_remote(versioned(url, 2), timeout=PATIENCE).translate(["dog"])
+
+
+def test_sources_that_are_cut_are_told_and_only_long_ones_are_asked_about(served, caplog):
+    model, url = served
+    short, long = serving_model.sentences(3, seed=8), "dog " * 300
+    remote = open_remote(url, timeout=PATIENCE)
+    assert remote.cut(short) == []
+    assert remote.cut([*short, long]) == [(3, 301, 256)]
+    assert remote.cut(short) == []
+    assert model.requests == [("source_length", 3), ("source_length", 1)]
+    assert caplog.messages == []
+
+
+def test_an_older_export_does_not_tell_which_sources_it_cuts(served, caplog):
+    model, url = served
+    model.signatures = {"serving_default": model.signatures["serving_default"]}
+    remote = open_remote(url, timeout=PATIENCE)
+    assert remote.cut(["dog"]) == remote.cut(["dog " * 300]) == []
+    assert caplog.messages == [
+        f"{url} does not tell which sources it cuts: one that is exported anew does"
+    ]
 
 
 def test_an_unknown_model_and_a_refusing_graph_are_reported(served):
@@ -238,7 +259,7 @@ def test_a_grpc_server_that_does_not_answer_in_time_is_reported():
 def test_an_answer_of_something_else_is_reported(answer):
     with rest_server(lambda path, body: answer) as address:
         url = f"http://{address}/v1/models/{NAME}"
-        with pytest.raises(InputError, match="does not answer as|model must be a translator"):
+        with pytest.raises(InputError, match="does not answer as|must be a translator"):
             open_remote(url).translate(["dog"])
 
 
@@ -254,7 +275,9 @@ def test_an_answer_of_something_else_is_reported(answer):
 def test_nbest_lists_of_another_length_are_reported(answer):
     with rest_server(lambda path, body: {"outputs": answer}) as address:
         url = f"http://{address}/v1/models/{NAME}"
-        with pytest.raises(InputError, match="model must be a translator"):
+        with pytest.raises(
+            InputError, match=f"model {url} must be a translator, but its answer has"
+        ):
             open_remote(url, beam_size=2).translate(["dog"])
 
 
@@ -301,7 +324,7 @@ def test_other_urls_are_refused(url):
 )
 def test_other_forms_of_urls_are_taken(url):
     for written in (url, f"{url}/", f"{url}:predict"):
-        assert open_remote(written).predictor.predictor.url == url
+        assert open_remote(written).predictor.name == url
 
 
 @pytest.mark.parametrize(
@@ -321,6 +344,8 @@ def test_retries_pause_and_give_up():
     calls = []
 
     class Absent:
+        name = "absent"
+
         def predict(self, signature, inputs):
             calls.append((signature, inputs))
             raise Unavailable("nobody there")
