@@ -188,6 +188,29 @@ def test_what_is_refused_is_not_asked_again():
     assert len(attempts) == 1
 
 
+def test_the_proxy_of_the_environment_is_asked(monkeypatch):
+    asked = []
+
+    def answer(path, body):
+        asked.append(path)
+        return {"outputs": {"translation": ["Hund"], "score": [-1.0]}}
+
+    with rest_server(answer) as address:
+        monkeypatch.setenv("http_proxy", f"http://user:secret@{address}")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        far = open_remote("http://far.invalid:8501/v1/models/toy", timeout=PATIENCE)
+        assert far.translate(["dog"]) == ["Hund"]
+        near = open_remote(f"http://{address}/v1/models/toy", timeout=PATIENCE)
+        assert near.translate(["dog"]) == ["Hund"]
+    assert asked == [
+        "http://far.invalid:8501/v1/models/toy:predict",
+        "/v1/models/toy:predict",
+    ]
+    monkeypatch.setenv("http_proxy", "socks9://there")
+    with pytest.raises(InputError, match="^http_proxy of the environment must be the URL of an"):
+        open_remote("http://far.invalid:8501/v1/models/toy")
+
+
 def unused_port():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
