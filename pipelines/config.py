@@ -152,7 +152,8 @@ class TrainingConfig:
     valid_every: int = 2000
     """updates between validations (greedy BLEU, perplexity, accuracy); 0: never"""
     patience: int = 0
-    """stop after this many validations in a row without a better BLEU; 0: never"""
+    """stop after this many validations in a row without a better score (BLEU, or if that is
+    the same, perplexity); 0: never"""
     checkpoint_every: int = 1000
     """updates between checkpoints; 0: none by updates"""
     checkpoint_minutes: float = 10.0

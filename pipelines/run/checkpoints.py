@@ -45,7 +45,7 @@ class RunState:
 
     Attributes:
         step: updates done.
-        best: `{"step", "bleu"}` of the best validation so far.
+        best: `{"step", "bleu", "perplexity"}` of the best validation so far.
         interval: sums over the updates of the log interval that the last one is in.
         initialized_from: `{"run", "checkpoint", "step"}` that the weights of step 0 are from.
         validations_since_best: how many have not been better.
@@ -91,7 +91,7 @@ class Checkpoints:
         return sorted(int(match[1]) for match in found if match)
 
     def best(self) -> dict[str, Any] | None:
-        """`{"step", "bleu"}` of the best validation score so far.
+        """`{"step", "bleu", "perplexity"}` of the best validation so far.
 
         Raises:
             InputError: it cannot be read.

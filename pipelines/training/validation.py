@@ -3,8 +3,8 @@
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -45,7 +45,8 @@ class Validation:
     """Scores the model every so many updates and keeps the best checkpoint.
 
     Args:
-        validate: gives the scores; the BLEU tells which checkpoint is best.
+        validate: gives the scores; the BLEU tells which checkpoint is best, and where that is the
+            same, as the 0 of a young model often is, the perplexity.
         save: writes a checkpoint of the state.
         run: its `history.jsonl` and TensorBoard events are appended to.
         state: where the run stands.
@@ -73,7 +74,7 @@ class Validation:
         if state.step % self.every:
             return
         scores = self.validate()
-        is_best = state.best is None or scores.bleu > state.best["bleu"]
+        is_best = _is_better(scores, state.best)
         _LOG.info(
             f"step {state.step:,}  validation BLEU {scores.bleu:.2f}  "
             f"perplexity {scores.perplexity:.2f}  accuracy {scores.accuracy:.3f}"
@@ -84,8 +85,19 @@ class Validation:
         write_events(self.events, state.step, record)
         state.validations_since_best = 0 if is_best else state.validations_since_best + 1
         if is_best:
-            state.best = {"step": state.step, "bleu": scores.bleu}
+            state.best = {
+                "step": state.step,
+                "bleu": scores.bleu,
+                "perplexity": scores.perplexity,
+            }
             self.save()
+
+
+def _is_better(scores: Scores, best: Mapping[str, Any] | None) -> bool:
+    """Whether scores are better than the best, of which older runs know the BLEU alone."""
+    if best is None or scores.bleu != best["bleu"]:
+        return best is None or scores.bleu > best["bleu"]
+    return scores.perplexity < best.get("perplexity", 0.0)
 
 
 class EarlyStopping(keras.callbacks.Callback):

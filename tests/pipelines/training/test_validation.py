@@ -56,15 +56,37 @@ def test_the_best_validation_is_saved_after_it_is_recorded(run, caplog):
     )
     feed([logs()] * 11, Counting(state, log_every=3), checkpoints)
     assert saved == [
-        {"step": 2, "bleu": 10.0},
-        {"step": 4, "bleu": 30.0},
-        {"step": 10, "bleu": 40.0},
+        {"step": 2, "bleu": 10.0, "perplexity": 4.0},
+        {"step": 4, "bleu": 30.0, "perplexity": 4.0},
+        {"step": 10, "bleu": 40.0, "perplexity": 4.0},
     ]
     assert state.best == saved[-1]
     records = [json.loads(line) for line in run.history_path.read_text().splitlines()]
     assert [record["step"] for record in records] == [2, 4, 6, 8, 10]
     line = "step 4  validation BLEU 30.00  perplexity 4.00  accuracy 0.500  (best)"
     assert line in caplog.messages
+
+
+def test_among_equal_bleu_the_lower_perplexity_is_better(run):
+    """BLEU is 0 for a while at first: that a model learns shows in the perplexity alone."""
+    scores = [Scores(0.0, perplexity, 0.1) for perplexity in (90.0, 60.0, 70.0, 50.0)]
+    validations, state = iter(scores), RunState()
+    validation = Validation(lambda: next(validations), lambda: None, run, state, every=1)
+    found = []
+    for state.step in range(1, 5):
+        validation.run_if_due()
+        found.append((state.best["step"], state.validations_since_best))
+    assert found == [(1, 0), (2, 0), (2, 1), (4, 0)]
+
+
+def test_a_best_score_of_long_ago_without_perplexity_is_beaten_by_bleu_alone(run):
+    state = RunState(step=2, best={"step": 1, "bleu": 0.0})
+    scores = (Scores(bleu, 1.5, 0.5) for bleu in (0.0, 0.1))
+    validation = Validation(lambda: next(scores), lambda: None, run, state, every=1)
+    validation.run_if_due()
+    assert state.best["step"] == 1
+    validation.run_if_due()
+    assert state.best["bleu"] == 0.1
 
 
 def test_the_perplexity_is_that_of_sentence_after_sentence(trained_run):
