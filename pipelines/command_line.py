@@ -47,7 +47,7 @@ class _HelpFormatter(simple_parsing.SimpleHelpFormatter):
         text = re.sub(r" \(default: \S+\)$", "", super()._get_help_string(action) or "")
         if action.required:
             return f"{text} (required)"
-        is_none = action.default in (None, argparse.SUPPRESS)
+        is_none = action.default in (None, argparse.SUPPRESS, "", [])
         return text if is_none else f"{text} (default: %(default)s)"
 
 

@@ -17,7 +17,7 @@ class PlotFlags:
     """What to draw."""
 
     runs: list[str] | None = None
-    """run directories, for those who do not give them without a flag"""
+    """the same as a flag, as in a file of --config"""
     output: str = "curves.png"
     """the picture, PNG or SVG by its ending; one that is there is replaced"""
 

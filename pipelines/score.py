@@ -16,9 +16,9 @@ from pipelines.importing import load_tensorflow
 from pipelines.progress import progress
 from pipelines.translators.base import CutSources
 
-DESCRIPTION = """Tell how probable a trained model finds given translations. A line for each pair:
-log-probability in nats, the same for each subword, and subwords, by tabs; the end mark counts as
-one. The perplexity of all goes to standard error."""
+DESCRIPTION = """Tell how probable a trained model finds given translations. A line for each pair,
+separated by tabs: its log-probability in nats, that divided by the number of subwords, and this
+number, in which the end mark counts. The perplexity of all goes to standard error."""
 
 _AT_A_TIME = 4096  # pairs, in batches by length
 

@@ -44,7 +44,8 @@ class TranslateFlags:
     Serving, such as http://localhost:8501/v1/models/demo; several run directories translate
     together, as an ensemble"""
     nbest: int = 1
-    """print this many hypotheses of each sentence: its number, the score and the text, by tabs"""
+    """print this many hypotheses of each sentence: its number, the score and the text,
+    separated by tabs"""
     beam_size: int | None = None
     """hypotheses kept; 1 is greedy search; 4 unless given, or what a model was exported with"""
     alpha: float | None = None

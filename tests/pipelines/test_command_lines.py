@@ -332,5 +332,6 @@ def test_help_names_the_flags(module, monkeypatch, capfd):
     for flag in (*expected[module], "-h, --help"):
         assert flag in text
     assert "--pad_id" not in text and "Literal" not in text
+    assert "(default: )" not in text
     is_required = {train_wmt: 0, prepare: 1, evaluate: 3, translate: 1}
     assert text.count("(required)") == is_required[module]
