@@ -5,10 +5,8 @@ Axes: B batch, T query positions, S key positions, N heads, H head size, D model
 
 from __future__ import annotations
 
-import functools
 import math
 import operator
-from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -23,9 +21,8 @@ from tf_relpos.config import (
     check_whole,
 )
 from tf_relpos.relation_ops import (
-    in_query_blocks,
+    attend_in_blocks,
     queries_at_once,
-    query_axis,
     relation_scores,
     relation_values,
 )
@@ -241,90 +238,58 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             if table is not None
         }
 
-        size = self._queries_at_once(query, relations, tables)
+        size = None
+        if tables and len(query.shape) == 4:
+            size = queries_at_once(query, key, training)
         if size is None:
-            drop = functools.partial(self._dropout_layer, training=training)
-            return self._attend_pairs(
-                query, key, value, tables, relations, attention_mask, drop if self.dropout else None
-            )
+            weights = self._weigh(query, key, tables, relations, attention_mask)
+            weights = ops.cast(weights, self.compute_dtype)
+            kept = self._dropout_layer(weights, training=training) if self.dropout else weights
+            return self._combine(kept, value, tables, relations), weights
         kept = None
         if self.dropout and training:
             B, T, N, _ = ops.shape(query)
             ones = ops.ones((B, N, T, ops.shape(key)[1]), query.dtype)
             kept = self._dropout_layer(ones, training=training)  # once for both passes
-        wanted = 2 if return_attention_scores else 1
-        results = self._attend_in_blocks(
-            size, wanted, query, key, value, tables, relations, attention_mask, kept
+        if attention_mask is not None:
+            attention_mask = both(attention_mask, ops.ones((1, 1, 1, 1), "bool"))
+        attended, *weights = attend_in_blocks(
+            size,
+            self._weigh,
+            self._combine,
+            query,
+            key,
+            value,
+            tables,
+            relations,
+            attention_mask,
+            kept,
+            with_weights=return_attention_scores,
         )
-        return results[0], results[1] if return_attention_scores else None
+        return attended, weights[0] if weights else None
 
-    def _queries_at_once(
-        self, query: Tensor, relations: Tensor, tables: dict[str, Tensor]
-    ) -> int | None:
-        """The size of the blocks; None for all queries, also where there are free axes."""
-        if not tables or len(query.shape) > 4:
-            return None
-        widest = max(tables.values(), key=lambda table: table.shape[-1])
-        return queries_at_once(relations, widest, self.implementation)
-
-    def _attend_in_blocks(
-        self,
-        size: int,
-        wanted: int,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        tables: dict[str, Tensor],
-        relations: Tensor,
-        mask: Tensor | None,
-        kept: Tensor | None,
-    ) -> tuple[Tensor, ...]:
-        """The first `wanted` results of `_attend_pairs`, for `size` queries at a time, whose pairs
-        are computed again in the backward pass: the labels of all pairs, one-hot, never stand in
-        memory."""
-        split = {"query": (query, 1), "relations": (relations, query_axis(relations))}
-        if mask is not None:
-            mask = both(mask, ops.ones((1, 1, ops.shape(query)[1], 1), "bool"))
-            split["mask"] = (ops.cast(mask, "int8"), 2)
-        if kept is not None:
-            split["kept"] = (kept, 2)
-
-        def attend(*parts: Tensor) -> tuple[Tensor, ...]:
-            part = dict(zip(split, parts, strict=True))
-            seen = ops.cast(part["mask"], "bool") if "mask" in part else None
-            drop = (lambda weights: weights * part["kept"]) if "kept" in part else None
-
-            def attend_block(query: Tensor, key: Tensor, value: Tensor, *vectors: Tensor) -> Any:
-                named = dict(zip(tables, vectors, strict=True))
-                return self._attend_pairs(query, key, value, named, part["relations"], seen, drop)[
-                    :wanted
-                ]
-
-            return keras.remat(attend_block)(part["query"], key, value, *tables.values())
-
-        tensors, axes = zip(*split.values(), strict=True)
-        return in_query_blocks(attend, tensors, axes, (1, 2)[:wanted], size)
-
-    def _attend_pairs(
+    def _weigh(
         self,
         query: Tensor,
         key: Tensor,
-        value: Tensor,
         tables: dict[str, Tensor],
         relations: Tensor | None,
         mask: Tensor | None,
-        drop: Callable[[Tensor], Tensor] | None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> Tensor:
+        """The softmax of Eq. 4, `[B, ..., N, T, S]`, in single precision at least."""
         scores = ops.einsum(self._scores_equation, query, key)
         if "key" in tables:
             scores = scores + self._scores_of_edges(query, relations, tables["key"])
-        weights = ops.cast(self._masked_softmax(scores, mask), self.compute_dtype)
-        del scores  # as large as the weights
-        dropped = weights if drop is None else drop(weights)
-        attended = ops.einsum(self._combine_equation, dropped, value)
+        return self._masked_softmax(scores, mask)
+
+    def _combine(
+        self, weights: Tensor, value: Tensor, tables: dict[str, Tensor], relations: Tensor | None
+    ) -> Tensor:
+        """Eq. 3, with the axes of the projected query."""
+        attended = ops.einsum(self._combine_equation, weights, value)
         if "value" in tables:
-            attended = attended + self._values_of_edges(dropped, relations, tables["value"])
-        return attended, weights
+            attended = attended + self._values_of_edges(weights, relations, tables["value"])
+        return attended
 
     def _scores_of_edges(self, query: Tensor, relations: Tensor, table: Tensor) -> Tensor:
         """The second term of Eq. 5, `[B, ..., N, T, S]`. Free axes stand beside the heads."""

@@ -5,59 +5,61 @@
 
 Axes: B batch, T query positions, S key positions, N heads, H head size, R labels, L labels an edge.
 
-`relations` holds integer labels, `[T, S]` for every sentence alike, `[B, T, S]`, or `[B, T, S, L]`
-with up to L labels on an edge, whose vectors add. A negative label is no edge and adds nothing. A
-`table` of label vectors is `[R, H]`, shared by the heads, or `[N, R, H]`.
+`relations` are `RelativePositions`, or integer labels: `[T, S]` for every sentence alike,
+`[B, T, S]`, or `[B, T, S, L]` with up to L labels on an edge, whose vectors add. A label below 0 is
+no edge and adds nothing. A `table` of label vectors is `[R, H]`, shared by the heads, or
+`[N, R, H]`.
 
 Both implementations are exact:
 
     transpose_reshape   the paper's: gather a_ij as [T, S, H], then T parallel products of
                         [B*N, H] with [H, S]. Takes O(T S H) memory beyond plain attention.
     bucketed            multiplies by the R vectors of the table, not by the T S vectors of the
-                        pairs, and picks (or sums) by label. Takes O(B N T R + T S R) memory.
+                        pairs, and picks (or sums) by label. Takes O(B N T (R + S)) memory.
 
-Queries do not depend on each other, so that long sequences take less, in blocks of queries:
-`queries_at_once` says how many, and `in_query_blocks` computes so.
+Like the paper's products, bucketing goes through the queries first, with what shares a query's
+labels side by side: `[T, R, B*N]` by label and `[T, S, B*N]` by pair, so that a label picks (or
+adds to) a whole row of B*N numbers. Where each sentence has labels of its own, the queries are B*T
+and the rows N long.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import keras
 from keras import ops
 
 from tf_relpos.config import IMPLEMENTATIONS, check_choice
-from tf_relpos.relations import Tensor, known_value
+from tf_relpos.relations import RelativePositions, Tensor, known_value
 
-# Elements of the largest tensor, [T, S, R] or [T, S, H], with which all queries are computed at
-# once: all lengths that `pipelines.benchmark.attention` measured with k = 16, up to T = S = 550.
-# Beyond, blocks take a quarter of it each, 10 MB in float32, since TensorFlow begins the next
-# blocks before it has ended one.
-WIDEST = 10_000_000
-BLOCK = WIDEST // 4
+# Pairs of a sentence, T S, up to which all queries are computed at once. Beyond: elements of the
+# weights of one block, [B, N, t, S].
+WIDEST = 512 * 512
+BLOCK = 1 << 20
+
+Relations = Tensor | RelativePositions
+Gradient = Callable[..., Tensor]
 
 
 def relation_scores(
-    query: Tensor, relations: Tensor, table: Tensor, implementation: str = "auto"
+    query: Tensor, relations: Relations, table: Tensor, implementation: str = "auto"
 ) -> Tensor:
     """`x_i W^Q (a^K_ij)^T`, the second term of Eq. 5, unscaled.
 
     Args:
         query: `[B, T, N, H]`.
-        relations: int labels, see the module.
+        relations: see the module.
         table: the key vectors `w^K` of the labels, `[R, H]` or `[N, R, H]`.
         implementation: "auto", "transpose_reshape" or "bucketed".
 
     Returns:
         `[B, N, T, S]`.
     """
-    relations = _int32(relations, table)
     if choose_implementation(implementation, relations, table) == "bucketed":
-        per_label = ops.einsum(f"btnh,{_table_axes(table)}->bntr", query, table)
-        one_hot = _one_hot(relations, table, query.dtype)
-        return ops.einsum(f"bntr,{_pair_axes(one_hot)}r->bnts", per_label, one_hot)
+        relations, table = _within_reach(relations, table)
+        return pick_by_label(label_scores(query, relations, table), relations)
     a = _vectors_of_pairs(relations, table, query.dtype)
     if len(table.shape) == 2 and len(a.shape) == 3:
         B, T, N, H = ops.shape(query)
@@ -69,24 +71,23 @@ def relation_scores(
 
 
 def relation_values(
-    weights: Tensor, relations: Tensor, table: Tensor, implementation: str = "auto"
+    weights: Tensor, relations: Relations, table: Tensor, implementation: str = "auto"
 ) -> Tensor:
     """`sum_j alpha_ij a^V_ij`, the second term of Eq. 3.
 
     Args:
         weights: attention weights alpha, `[B, N, T, S]`.
-        relations: int labels, see the module.
+        relations: see the module.
         table: the value vectors `w^V` of the labels, `[R, H]` or `[N, R, H]`.
         implementation: "auto", "transpose_reshape" or "bucketed".
 
     Returns:
         `[B, T, N, H]`.
     """
-    relations = _int32(relations, table)
     if choose_implementation(implementation, relations, table) == "bucketed":
-        one_hot = _one_hot(relations, table, weights.dtype)
-        per_label = ops.einsum(f"bnts,{_pair_axes(one_hot)}r->bntr", weights, one_hot)
-        return ops.einsum(f"bntr,{_table_axes(table)}->btnh", per_label, table)
+        relations, table = _within_reach(relations, table)
+        per_label = sum_by_label(weights, relations, ops.shape(table)[-2])
+        return label_values(per_label, relations, table)
     a = _vectors_of_pairs(relations, table, weights.dtype)
     if len(table.shape) == 2 and len(a.shape) == 3:
         B, N, T, S = ops.shape(weights)
@@ -97,111 +98,382 @@ def relation_values(
     return ops.einsum(f"bnts,{_vector_axes(table, a)}->btnh", weights, a)
 
 
-def choose_implementation(implementation: str, relations: Tensor, table: Tensor) -> str:
-    """Resolves "auto": the implementation that should be the faster, and the leaner where unsure.
+def choose_implementation(implementation: str, relations: Relations, table: Tensor) -> str:
+    """Resolves "auto": bucketing, save where a graph knows that sentences are short for the table.
 
-    `pipelines.benchmark.attention` measured on two CPU cores (results beside it, 2026-11-21), for S
-    from 32 to 512, R from 17 to 97 with a shared table and R = 33 with heads: where all sentences
-    have the labels `[T, S]`, bucketing is the faster one from about S = 3 R on, or S = R if the
-    table has heads. Elsewhere it takes the smaller tensor: `[T, S, R]` when bucketed, `[T, S, H]`
-    (times N, if the table has heads) in the paper's form.
+    `pipelines.benchmark.attention` measured on two CPU cores, for S from 32 to 512, R from 17 to 97
+    with a shared table and R = 33 with heads: where all sentences have the labels `[T, S]`,
+    bucketing is the faster one from about S = 3 R on, or S = R if the table has heads.
 
     Raises:
         ValueError: `implementation` is none of `IMPLEMENTATIONS`.
     """
     if check_choice("implementation", implementation, IMPLEMENTATIONS) != "auto":
         return implementation
-    *heads, num_labels, head_dim = table.shape
-    if len(relations.shape) == 2 and relations.shape[1] is not None:
-        is_bucketed = relations.shape[1] > num_labels * (1 if heads else 3)
+    *heads, num_labels, _ = table.shape
+    if isinstance(relations, RelativePositions):
+        keys = relations.key_length
     else:
-        num_tables = heads[0] or 1 if heads else 1  # None beside free axes of unknown size
-        is_bucketed = num_labels <= 2 * head_dim * num_tables
-    return "bucketed" if is_bucketed else "transpose_reshape"
+        keys = relations.shape[1] if len(relations.shape) == 2 else None
+    is_short = isinstance(keys, int) and keys <= num_labels * (1 if heads else 3)
+    return "transpose_reshape" if is_short else "bucketed"
 
 
-def queries_at_once(relations: Tensor, table: Tensor, implementation: str) -> int | None:
-    """How many queries make one block, or None where all of them do.
-
-    Which is also so where T or S is not known: a graph that chose as it runs would hold a
-    condition around a loop, which XLA does not compile. An unknown B counts as 1.
-    """
-    *heads, num_labels, head_dim = table.shape
-    is_bucketed = choose_implementation(implementation, relations, table) == "bucketed"
-    width = num_labels if is_bucketed else head_dim * (heads[0] if heads else 1)
-    axis = query_axis(relations)
-    T, *others = relations.shape[axis:]
-    if T is None or None in others:
-        return None
-    each = math.prod(others) * (relations.shape[0] or 1 if axis else 1) * width
-    return None if T == 1 or T * each <= WIDEST else max(BLOCK // each, 1)
-
-
-def query_axis(relations: Tensor) -> int:
-    """Which axis of the labels is that of the queries."""
-    return 0 if len(relations.shape) == 2 else 1
-
-
-def in_query_blocks(
-    function: Callable[..., tuple[Tensor, ...]],
-    tensors: Sequence[Tensor],
-    axes: Sequence[int],
-    result_axes: Sequence[int],
-    size: int,
+def attend_in_blocks(
+    size: int | Tensor,
+    weigh: Callable[..., Tensor],
+    combine: Callable[..., Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    tables: dict[str, Tensor],
+    relations: Relations,
+    mask: Tensor | None = None,
+    kept: Tensor | None = None,
+    with_weights: bool = False,
 ) -> tuple[Tensor, ...]:
-    """`function(*tensors)`, computed for `size` queries at a time, one block after the other.
+    """Eq. 3 and 4 for `size` queries at a time, since queries do not depend on each other.
+
+    Memory is that of one block's pairs: the backward pass computes the weights again, as does
+    FlashAttention (Dao et al. 2022), whose gradient this is, with the terms of the relations.
 
     Args:
-        function: of tensors, returns a tuple of tensors.
-        tensors: what depends on the query, T known.
-        axes: which axis of each tensor is that of the queries, T long.
-        result_axes: likewise of the results.
-        size: t, at least 1.
+        size: how many queries make a block, from 1 to T.
+        weigh: the softmax of Eq. 4, `(query, key, tables, relations, mask) -> [B, N, T, S]`.
+        combine: Eq. 3, `(weights, value, tables, relations) -> [B, T, N, H]`.
+        query: `[B, T, N, H]`, scaled.
+        key, value: `[B, S, N, H]`.
+        tables: the label vectors of "key" and "value", where they are in use.
+        relations: see the module.
+        mask: which pairs are seen, `[B or 1, N or 1, T or 1, S or 1]`.
+        kept: what dropout multiplies the weights by, `[B, N, T, S]`.
+        with_weights: whether to return the weights, before dropout, as well.
 
     Returns:
-        The tuple that `function` returns for all queries.
+        A tuple of the attended values `[B, T, N, H]` and, if asked for, the weights `[B, N, T, S]`.
     """
-    T = ops.shape(tensors[0])[axes[0]]
-    count = (T + size - 1) // size
-    if known_value(tensors[0][(slice(0, 1),) * len(tensors[0].shape)]) is not None:
-        # Eagerly a loop of Python's, in which blocks do not overlap and may be larger: `ops.map`
-        # would compile the function at every call.
-        size *= max(WIDEST // BLOCK, 1)
-        starts = range(0, T, size)
-        parts = (
-            [_slice(x, axis, start, start + size) for x, axis in zip(tensors, axes, strict=True)]
-            for start in starts
-        )
-        results = zip(*[function(*part) for part in parts], strict=True)
-        return tuple(
-            ops.concatenate(blocks, axis) for blocks, axis in zip(results, result_axes, strict=True)
-        )
+    B, T, N, _ = ops.shape(query)
+    S, H = ops.shape(key)[1], value.shape[-1]
+    dtype = keras.backend.standardize_dtype(query.dtype)
 
-    def split(x: Tensor, axis: int) -> Tensor:
+    def dropped(weights: Tensor, block: _Block) -> Tensor:
+        return weights if kept is None else weights * block.of(kept, 2)
+
+    @ops.custom_gradient
+    def attend(query: Tensor, key: Tensor, value: Tensor, *vectors: Tensor) -> Any:
+        named = dict(zip(tables, vectors, strict=True))
+
+        def weights_of(block: _Block) -> Tensor:
+            own = block.of(query, 1)
+            return weigh(own, key, named, block.relations(relations), block.of(mask, 2))
+
+        def forward(block: _Block) -> tuple[list[Tensor], list[Tensor]]:
+            weights = ops.cast(weights_of(block), dtype)
+            own = block.relations(relations)
+            attended = combine(dropped(weights, block), value, named, own)
+            return [attended, weights][: 1 + with_weights], []
+
+        def gradient(*upstream: Any, **others: Any) -> tuple[Tensor, ...]:
+            by_output = keras.tree.flatten([*upstream, *others.values()])
+
+            def backward(block: _Block) -> tuple[list[Tensor], list[Tensor]]:
+                own, asked = block.of(query, 1), block.relations(relations)
+                by_attended = block.counted(block.of(by_output[0], 1), 1)
+                weights = weights_of(block)
+                used = dropped(ops.cast(weights, dtype), block)
+                by_weights = ops.einsum("btnh,bsnh->bnts", by_attended, value)
+                if "value" in named:
+                    by_weights += relation_scores(by_attended, asked, named["value"])
+                by_weights = dropped(by_weights, block)
+                if with_weights:
+                    by_weights += block.counted(block.of(by_output[1], 2), 2)
+                by_weights = ops.cast(by_weights, weights.dtype)
+                mean = ops.sum(by_weights * weights, axis=-1, keepdims=True)
+                by_scores = ops.cast(weights * (by_weights - mean), dtype)
+                by_query = ops.einsum("bnts,bsnh->btnh", by_scores, key)
+                terms = [
+                    ops.einsum("bnts,btnh->bsnh", by_scores, own),
+                    ops.einsum("bnts,btnh->bsnh", used, by_attended),
+                ]
+                if "key" in named:
+                    sums = sum_by_label(by_scores, asked, named["key"].shape[-2])
+                    by_query += label_values(sums, asked, named["key"])
+                    terms.append(_by_table(sums, own, asked, named["key"]))
+                if "value" in named:
+                    sums = sum_by_label(used, asked, named["value"].shape[-2])
+                    terms.append(_by_table(sums, by_attended, asked, named["value"]))
+                return [by_query], terms
+
+            parts = [(ops.shape(query), 1)]
+            inputs = (key, value, *vectors)
+            (by_query,), totals = _in_blocks(backward, T, size, parts, inputs, query)
+            return by_query, *totals
+
+        parts = [((B, T, N, H), 1), ((B, N, T, S), 2)][: 1 + with_weights]
+        return tuple(_in_blocks(forward, T, size, parts, (), query)[0]), gradient
+
+    return attend(query, key, value, *tables.values())
+
+
+class _Block:
+    """Some of the queries, one after the other: `size` of them from `start` on."""
+
+    def __init__(self, start: int | Tensor, size: int | Tensor, stop: int | Tensor | None = None):
+        self.start, self.size, self.stop = start, size, stop
+
+    def of(self, x: Tensor | None, axis: int) -> Tensor | None:
+        """The block's part of what has queries on `axis`, or one entry for all of them."""
+        if x is None or x.shape[axis] == 1:
+            return x
         shape = ops.shape(x)
-        x = ops.pad(x, [(0, count * size - T if i == axis else 0) for i in range(len(shape))])
-        x = ops.reshape(x, (*shape[:axis], count, size, *shape[axis + 1 :]))
-        return ops.moveaxis(x, axis, 0)
+        starts = [self.start if i == axis else 0 for i in range(len(shape))]
+        sizes = [self.size if i == axis else n for i, n in enumerate(shape)]
+        return ops.slice(x, starts, sizes)
 
-    def join(x: Tensor, axis: int) -> Tensor:
-        x = ops.moveaxis(x, 0, axis)
-        shape = ops.shape(x)
-        x = ops.reshape(x, (*shape[:axis], count * size, *shape[axis + 2 :]))
-        return _slice(x, axis, 0, T)
+    def relations(self, relations: Relations) -> Relations:
+        if not isinstance(relations, RelativePositions):
+            return self.of(relations, 0 if _is_shared(relations) else 1)
+        offset = relations.query_offset + self.start
+        return relations._replace(query_length=self.size, query_offset=offset)
 
-    blocks = tuple(split(x, axis) for x, axis in zip(tensors, axes, strict=True))
-    results = ops.map(lambda parts: tuple(function(*parts)), blocks)
-    return tuple(join(x, axis) for x, axis in zip(results, result_axes, strict=True))
+    def counted(self, x: Tensor, axis: int) -> Tensor:
+        """`x` with zeros from the query `stop` on, which another block counts."""
+        if self.stop is None:
+            return x
+        is_own = ops.arange(self.size, dtype="int32") + self.start < self.stop
+        shape = [-1 if i == axis else 1 for i in range(len(x.shape))]
+        return x * ops.cast(ops.reshape(is_own, shape), x.dtype)
 
 
-def _slice(x: Tensor, axis: int, start: int, stop: int) -> Tensor:
-    return x[(*(slice(None) for _ in range(axis)), slice(start, stop))]
+def _in_blocks(
+    function: Callable[[_Block], tuple[list[Tensor], list[Tensor]]],
+    length: int | Tensor,
+    size: int | Tensor,
+    parts: Sequence[tuple[tuple[Any, ...], int]],
+    totals: Sequence[Tensor],
+    like: Tensor,
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Calls `function` for blocks of queries, one after the other.
+
+    Args:
+        function: from a block to its parts of some results, and its terms of some sums.
+        length: T.
+        size: how many queries make a block.
+        parts: the shape of each result that has parts, and which of its axes is that of queries.
+        totals: tensors like the sums.
+        like: a tensor of the results' dtype, which also tells whether values are known.
+
+    Returns:
+        The results, and the sums, which are added up in single precision at least.
+    """
+    dtype = keras.backend.standardize_dtype(like.dtype)
+    exact = "float64" if dtype == "float64" else "float32"
+    count = (length + size - 1) // size
+    if known_value(like[(slice(0, 1),) * len(like.shape)]) is not None:
+        # Eagerly Python's own loop: the other one would be compiled at every call.
+        pieces, sums = [], [ops.zeros(ops.shape(total), exact) for total in totals]
+        for start in range(0, length, size):
+            own, terms = function(_Block(start, min(size, length - start)))
+            pieces.append(own)
+            sums = [s + ops.cast(term, exact) for s, term in zip(sums, terms, strict=True)]
+        columns = zip(zip(*pieces, strict=True), parts, strict=True)
+        wholes = [ops.concatenate(own, axis) for own, (_, axis) in columns]
+        return wholes, [ops.cast(total, dtype) for total in sums]
+
+    def step(index: Tensor, wholes: Any, sums: Any) -> tuple[Tensor, Any, Any]:
+        # The first block ends where the second begins, so that all are equally long.
+        stop = length - (count - 1 - index) * size
+        block = _Block(ops.maximum(stop - size, 0), size, stop)
+        own, terms = function(block)
+        rows = ops.expand_dims(ops.arange(size, dtype="int32") + block.start, 1)
+        wholes = tuple(
+            ops.scatter_update(whole, rows, ops.moveaxis(part, axis, 0))
+            for whole, part, (_, axis) in zip(wholes, own, parts, strict=True)
+        )
+        sums = tuple(
+            total + ops.reshape(ops.cast(term, exact), ops.shape(total))
+            for total, term in zip(sums, terms, strict=True)
+        )
+        return index + 1, wholes, sums
+
+    rows_first = [(shape[axis], *shape[:axis], *shape[axis + 1 :]) for shape, axis in parts]
+    nothing = (
+        0,
+        tuple(ops.zeros(shape, dtype) for shape in rows_first),
+        tuple(ops.zeros(ops.shape(total), exact) for total in totals),
+    )
+    _, wholes, sums = ops.while_loop(
+        lambda index, *_: index < count, step, nothing, maximum_iterations=count
+    )
+    wholes = [ops.moveaxis(x, 0, axis) for x, (_, axis) in zip(wholes, parts, strict=True)]
+    return wholes, [ops.cast(x, dtype) for x in sums]
 
 
-def _int32(relations: Tensor, table: Tensor) -> Tensor:
+def queries_at_once(query: Tensor, key: Tensor, training: bool | None) -> int | Tensor | None:
+    """How many queries make one block, or None where all of them do.
+
+    Blocks keep memory at or below plain attention's, and cost time in the backward pass, which
+    computes the weights again. So they are made where a graph knows T and S to be long, and, in
+    inference, where it knows them not at all.
+
+    Args:
+        query: `[B, T, N, H]`.
+        key: `[B, S, N, H]`.
+        training: as in the call of a layer.
+    """
+    (B, T, N, _), S = query.shape, key.shape[1]
+    is_known = None not in (T, S)
+    if T == 1 or (T * S <= WIDEST if is_known else training):
+        return None
+    if not is_known:
+        (_, T, *_), S = ops.shape(query), ops.shape(key)[1]
+    size = BLOCK // (max(1 if B is None else B, 1) * N * S)
+    if isinstance(size, int):
+        size = max(size, 1)
+        return min(size, T) if isinstance(T, int) else ops.minimum(size, T)
+    return ops.minimum(ops.maximum(size, 1), T)
+
+
+def label_scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:
+    """Each query by each vector of the table: `[T, R, B, N]`, or `[B, T, R, N]` for labels of a
+    sentence each."""
+    return ops.einsum(f"btnh,{_table_axes(table)}->{_axes(relations)}", query, table)
+
+
+def label_values(per_label: Tensor, relations: Relations, table: Tensor) -> Tensor:
+    """The vectors of the table, weighted as `label_scores` lays them out: `[B, T, N, H]`."""
+    return ops.einsum(f"{_axes(relations)},{_table_axes(table)}->btnh", per_label, table)
+
+
+def _by_table(per_label: Tensor, vectors: Tensor, relations: Relations, table: Tensor) -> Tensor:
+    """The gradient of both by the table, `vectors` being what it is multiplied with."""
+    return ops.einsum(f"{_axes(relations)},btnh->{_table_axes(table)}", per_label, vectors)
+
+
+def pick_by_label(per_label: Tensor, relations: Relations) -> Tensor:
+    """`[B, N, T, S]`: for every pair the number of its label, as `label_scores` lays them out."""
+    num_labels = ops.shape(per_label)[1 if _is_shared(relations) else 2]
+
+    @ops.custom_gradient
+    def pick(per_label: Tensor) -> tuple[Tensor, Gradient]:
+        def gradient(*upstream: Tensor, **named: Tensor) -> Tensor:
+            return sum_by_label(_upstream(upstream, named), relations, num_labels)
+
+        return _pick(per_label, relations), gradient
+
+    return pick(per_label)
+
+
+def sum_by_label(per_pair: Tensor, relations: Relations, num_labels: int) -> Tensor:
+    """The transpose of `pick_by_label`: for every label the sum of its pairs' numbers."""
+
+    @ops.custom_gradient
+    def add(per_pair: Tensor) -> tuple[Tensor, Gradient]:
+        def gradient(*upstream: Tensor, **named: Tensor) -> Tensor:
+            return pick_by_label(_upstream(upstream, named), relations)
+
+        return _sum(per_pair, relations, num_labels), gradient
+
+    return add(per_pair)
+
+
+def _pick(per_label: Tensor, relations: Relations) -> Tensor:
+    if not _is_shared(relations):
+        B, T, R, N = ops.shape(per_label)
+        pairs = _pick_rows(ops.reshape(per_label, (-1, R, N)), relations)
+        return ops.transpose(ops.reshape(pairs, (B, T, -1, N)), (0, 3, 1, 2))
+    T, R, B, N = ops.shape(per_label)
+    pairs = _pick_rows(ops.reshape(per_label, (T, R, -1)), relations)
+    return ops.reshape(ops.transpose(pairs), (B, N, T, -1))
+
+
+def _sum(per_pair: Tensor, relations: Relations, num_labels: int) -> Tensor:
+    B, N, T, S = ops.shape(per_pair)
+    if not _is_shared(relations):
+        pairs = ops.reshape(ops.transpose(per_pair, (0, 2, 3, 1)), (-1, S, N))
+        return ops.reshape(_sum_rows(pairs, relations, num_labels), (B, T, num_labels, N))
+    pairs = ops.transpose(ops.reshape(per_pair, (B * N, T * S)))
+    pairs = ops.reshape(pairs, (T, S, B * N))
+    return ops.reshape(_sum_rows(pairs, relations, num_labels), (T, num_labels, B, N))
+
+
+def _pick_rows(per_label: Tensor, relations: Relations) -> Tensor:
+    """From M queries by label, `[M, R, X]`, to their pairs, `[M * S, X]`."""
+    M, R, X = ops.shape(per_label)
+    if isinstance(relations, RelativePositions):
+        rows = relations.ids + R * ops.expand_dims(ops.arange(M, dtype="int32"), 1)
+        return ops.take(ops.reshape(per_label, (-1, X)), ops.reshape(rows, (-1,)), axis=0)
+    per_label = ops.pad(per_label, ((0, 0), (0, 1), (0, 0)))  # what no label picks
+    rows = _rows_of_labels(relations, M, R)
+    pairs = ops.take(ops.reshape(per_label, (-1, X)), rows, axis=0)
+    return ops.reshape(ops.sum(pairs, axis=2), (-1, X))
+
+
+def _sum_rows(pairs: Tensor, relations: Relations, num_labels: int) -> Tensor:
+    """From the pairs of M queries, `[M, S, X]`, to their sums by label, `[M, R, X]`."""
+    if isinstance(relations, RelativePositions):
+        return _sum_positions(pairs, relations)
+    M, _, X = ops.shape(pairs)
+    rows = _rows_of_labels(relations, M, num_labels)
+    num_edges = ops.shape(rows)[2]
+    dtype = keras.backend.standardize_dtype(pairs.dtype)
+    # Half precision would lose what is small beside a sum.
+    pairs = ops.reshape(ops.cast(pairs, "float64" if dtype == "float64" else "float32"), (-1, X))
+    pairs = pairs if num_edges == 1 else ops.repeat(pairs, num_edges, axis=0)
+    sums = ops.segment_sum(pairs, ops.reshape(rows, (-1,)), num_segments=M * (num_labels + 1))
+    return ops.cast(ops.reshape(sums, (M, num_labels + 1, X))[:, :num_labels], dtype)
+
+
+def _sum_positions(pairs: Tensor, positions: RelativePositions) -> Tensor:
+    """Beyond the clipping distance a label has many pairs, whose sum is a product with zeros and
+    ones; within it a label has one pair at most, on a diagonal."""
+    k = positions.max_relative_position
+    T, S, X = ops.shape(pairs)
+    if isinstance(k, int) and k == 0:
+        return ops.sum(pairs, axis=1, keepdims=True)
+    rows = ops.expand_dims(ops.arange(T, dtype="int32"), 1)
+    queries = rows + ops.cast(positions.query_offset, "int32")
+    distances = ops.expand_dims(ops.arange(S, dtype="int32"), 0) - queries
+    far = ops.stack([distances <= -k, distances >= k], axis=1)  # [T, 2, S]
+    sides = ops.matmul(ops.cast(far, pairs.dtype), pairs)
+    keys = queries + ops.arange(1 - k, k, dtype="int32")  # [T, R - 2]
+    is_there = (keys >= 0) & (keys < S)
+    near = ops.take(
+        ops.reshape(pairs, (-1, X)), ops.clip(keys, 0, S - 1) + S * rows, axis=0
+    ) * ops.cast(ops.expand_dims(is_there, -1), pairs.dtype)
+    return ops.concatenate([sides[:, :1], near, sides[:, 1:]], axis=1)
+
+
+def _rows_of_labels(relations: Tensor, num_queries: int | Tensor, num_labels: int) -> Tensor:
+    """int32 `[M, S, L]`: where the label of query m stands among M times R + 1 rows, of which the
+    last of a query's is no label."""
+    labels = _int32(relations, num_labels)
+    is_edge = (labels >= 0) & (labels < num_labels)
+    labels = ops.where(is_edge, labels, num_labels)
+    last = ops.shape(relations)[3] if len(relations.shape) == 4 else 1
+    labels = ops.reshape(labels, (num_queries, -1, last))
+    first = ops.arange(num_queries, dtype="int32") * (num_labels + 1)
+    return labels + ops.reshape(first, (-1, 1, 1))
+
+
+def _within_reach(relations: Relations, table: Tensor) -> tuple[Relations, Tensor]:
+    """Positions and table without the labels of distances that no pair has."""
+    if not isinstance(relations, RelativePositions):
+        return relations, table
+    T, S, k, offset = relations
+    if k == 0 or not isinstance(offset, int):
+        return relations, table
+    if isinstance(T, int) and isinstance(S, int):
+        nearest = min(k, max(T + offset, S))
+    else:
+        nearest = ops.minimum(k, ops.maximum(T + offset, S))
+    table = table[..., k - nearest : k + nearest + 1, :]
+    return relations._replace(max_relative_position=nearest), table
+
+
+def _int32(relations: Tensor, num_labels: int) -> Tensor:
     """Labels of any integer type as int32, those of R and above as R, "none of them"."""
     dtype = keras.backend.standardize_dtype(relations.dtype)
-    num_labels = table.shape[-2]
     if dtype in ("int64", "uint32", "uint64"):
         relations = ops.minimum(relations, ops.cast(num_labels, dtype))
     if dtype == "int64":
@@ -209,12 +481,21 @@ def _int32(relations: Tensor, table: Tensor) -> Tensor:
     return ops.cast(relations, "int32")
 
 
+def _upstream(positional: tuple[Tensor, ...], named: dict[str, Tensor]) -> Tensor:
+    """The gradient of the output, which Keras's backends pass in two ways."""
+    return named["upstream"] if "upstream" in named else positional[0]
+
+
+def _is_shared(relations: Relations) -> bool:
+    return isinstance(relations, RelativePositions) or len(relations.shape) == 2
+
+
+def _axes(relations: Relations) -> str:
+    return "trbn" if _is_shared(relations) else "btrn"
+
+
 def _table_axes(table: Tensor) -> str:
     return "rh" if len(table.shape) == 2 else "nrh"
-
-
-def _pair_axes(per_pair: Tensor) -> str:
-    return "ts" if len(per_pair.shape) == 3 else "bts"
 
 
 def _vector_axes(table: Tensor, a: Tensor) -> str:
@@ -223,14 +504,11 @@ def _vector_axes(table: Tensor, a: Tensor) -> str:
     return f"{heads}{batch}tsh"
 
 
-def _one_hot(relations: Tensor, table: Tensor, dtype: str) -> Tensor:
-    """`[T, S, R]` or `[B, T, S, R]`: how often each label stands on each edge."""
-    one_hot = ops.one_hot(relations, table.shape[-2], dtype=dtype)  # all 0 for a label outside
-    return ops.sum(one_hot, axis=-2) if len(relations.shape) == 4 else one_hot
-
-
-def _vectors_of_pairs(relations: Tensor, table: Tensor, dtype: str) -> Tensor:
+def _vectors_of_pairs(relations: Relations, table: Tensor, dtype: str) -> Tensor:
     """`a_ij`: `[T, S, H]` or `[B, T, S, H]`, with a leading N if the table has one."""
+    if isinstance(relations, RelativePositions):
+        return ops.take(table, relations.ids, axis=-2)
+    relations = _int32(relations, table.shape[-2])
     last = table.shape[-2] - 1
     a = ops.take(table, ops.clip(relations, 0, last), axis=-2)
     is_edge = (relations >= 0) & (relations <= last)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -52,10 +52,26 @@ def relative_position_ids(
     Reference: Shaw, Uszkoreit and Vaswani 2018, section 3.2.
     """
     k = check_max_relative_position(max_relative_position)
-    query_positions = ops.arange(query_length, dtype="int32") + ops.cast(query_offset, "int32")
-    key_positions = ops.arange(key_length, dtype="int32")
-    distance = ops.expand_dims(key_positions, 0) - ops.expand_dims(query_positions, 1)
-    return ops.clip(distance, -k, k) + k
+    return RelativePositions(query_length, key_length, k, query_offset).ids
+
+
+class RelativePositions(NamedTuple):
+    """The labels of `relative_position_ids`, by their arguments: what computes with them need not
+    write them out."""
+
+    query_length: int | Tensor
+    key_length: int | Tensor
+    max_relative_position: int | Tensor
+    query_offset: int | Tensor = 0
+
+    @property
+    def ids(self) -> Tensor:
+        """int32 `[T, S]`."""
+        T, S, k, offset = self
+        query_positions = ops.arange(T, dtype="int32") + ops.cast(offset, "int32")
+        key_positions = ops.arange(S, dtype="int32")
+        distance = ops.expand_dims(key_positions, 0) - ops.expand_dims(query_positions, 1)
+        return ops.clip(distance, -k, k) + k
 
 
 def check_relations(

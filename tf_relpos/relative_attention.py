@@ -13,11 +13,11 @@ from keras import ops
 from tf_relpos.attention import EdgeAttention
 from tf_relpos.config import check_boolean, check_max_relative_position
 from tf_relpos.relations import (
+    RelativePositions,
     Shape,
     Tensor,
     both,
     known_value,
-    relative_position_ids,
     visible,
 )
 
@@ -167,7 +167,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
         relations = None
         if self.uses_relations:
             lengths = self._lengths(query, key)
-            relations = relative_position_ids(*lengths, self.max_relative_position, query_offset)
+            relations = RelativePositions(*lengths, self.max_relative_position, query_offset)
         return super()._compute_attention(
             query,
             key,

@@ -13,6 +13,7 @@ from tests.support.layer_checks import (
     to_numpy,
 )
 from tf_relpos.relation_ops import choose_implementation, relation_scores, relation_values
+from tf_relpos.relations import RelativePositions
 
 IMPLEMENTATIONS = ["transpose_reshape", "bucketed", "auto"]
 LAYOUTS = {"shared": (), "per_head": (3,)}
@@ -147,16 +148,51 @@ def test_a_label_given_twice_counts_twice(rng, implementation):
 
 
 @pytest.mark.parametrize("implementation", ["transpose_reshape", "bucketed"])
-@pytest.mark.parametrize("queries,keys,k", [(1, 1, 0), (1, 7, 3), (7, 1, 16), (19, 23, 2)])
-def test_position_labels_of_any_length(rng, queries, keys, k, implementation):
-    relations = reference.position_labels(queries, keys, k)
-    table = rng.normal(size=(2 * k + 1, H)).astype("float32")
-    query = rng.normal(size=(B, queries, N, H)).astype("float32")
-    weights = rng.normal(size=(B, N, queries, keys)).astype("float32")
-    scores = relation_scores(query, relations, table, implementation)
-    assert_close(scores, reference.relation_scores(query, relations, table))
-    values = relation_values(weights, relations, table, implementation)
-    assert_close(values, reference.relation_values(weights, relations, table))
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "queries,keys,k,offset",
+    [(1, 1, 0, 0), (1, 7, 3, 4), (7, 1, 16, 0), (19, 23, 2, 3), (5, 3, 11, 0), (3, 5, 1, -2)],
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_positions(rng, mode, queries, keys, k, offset, layout, implementation):
+    """Lengths on either side of the clipping distance, k up to beyond the longest distance."""
+    vectors, weights = (B, queries, N, H), (B, N, queries, keys)
+    table = rng.normal(size=(*LAYOUTS[layout], 2 * k + 1, H)).astype("float32")
+    labels = reference.position_labels(queries, keys, k, offset)
+    for operation, (function, oracle, *_) in OPERATIONS.items():
+        shape, result = (vectors, weights) if operation == "scores" else (weights, vectors)
+        arrays = {
+            "x": rng.normal(size=shape).astype("float32"),
+            "table": table,
+            "upstream": rng.normal(size=result).astype("float32"),
+        }
+
+        def call(tensors, operation=operation, function=function):
+            whole = "upstream" if operation == "scores" else "x"
+            T, S = keras.ops.shape(tensors[whole])[2:]
+            positions = RelativePositions(T, S, k, offset)
+            return function(tensors["x"], positions, tensors["table"], implementation)
+
+        unknown = {vectors: (None, None, N, H), weights: (None, N, None, None)}
+        shapes = {"x": unknown[shape], "upstream": unknown[result], "table": table.shape}
+        run = compile_function(gradient_function(call, ["x", "table"]), mode, arrays, shapes)
+        output, gradients = run(arrays)
+        assert_close(output, oracle(arrays["x"], labels, table))
+        expected = expected_gradients(operation, {**arrays, "relations": labels})
+        for name in ("x", "table"):
+            assert_close(gradients[name], expected[name])
+
+
+@pytest.mark.parametrize("form", ["positions", "pair", "batch"])
+def test_sums_in_half_precision_lose_nothing_small(form):
+    """4096 weights of 1/4096 sum to 1, where bfloat16 alone would stop at 2^-4 or so."""
+    length = 4096
+    labels = np.zeros((1, length) if form == "pair" else (1, 1, length), "int32")
+    relations = RelativePositions(1, length, 1, length) if form == "positions" else labels
+    weights = keras.ops.full((1, 1, 1, length), 1 / length, "bfloat16")
+    table = keras.ops.ones((3, 1), "bfloat16")
+    result = relation_values(weights, relations, table, "bucketed")
+    assert_close(keras.ops.cast(result, "float32"), np.ones((1, 1, 1, 1)), tolerance=1e-2)
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
@@ -209,16 +245,19 @@ def test_the_oracle_s_own_backward_pass(rng, layout, relations):
         ((5, 100), (33, 64), "bucketed"),
         ((5, 33), (8, 33, 64), "transpose_reshape"),
         ((5, 34), (8, 33, 64), "bucketed"),
-        # Lengths that are not known, and labels of each sentence: by the width of a pair's tensor.
-        ((None, None), (128, 64), "bucketed"),
-        ((None, None), (129, 64), "transpose_reshape"),
-        ((None, None), (129, 129, 64), "bucketed"),
+        # Lengths that are not known, and labels of each sentence.
+        ((None, None), (129, 64), "bucketed"),
+        ((None, None), (8, 129, 64), "bucketed"),
         ((2, 5, 7), (128, 64), "bucketed"),
-        ((2, 5, 7, 3), (129, 64), "transpose_reshape"),
+        ((2, 5, 7, 3), (129, 64), "bucketed"),
     ],
 )
 def test_auto_chooses_by_shape(shape, table, expected):
     relations = keras.KerasTensor(shape, dtype="int32")
-    assert choose_implementation("auto", relations, keras.KerasTensor(table)) == expected
+    table = keras.KerasTensor(table)
+    assert choose_implementation("auto", relations, table) == expected
+    if len(shape) == 2:
+        positions = RelativePositions(*shape, 16)
+        assert choose_implementation("auto", positions, table) == expected
     for name in ("transpose_reshape", "bucketed"):
-        assert choose_implementation(name, relations, keras.KerasTensor(table)) == name
+        assert choose_implementation(name, relations, table) == name
