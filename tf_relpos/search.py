@@ -34,6 +34,7 @@ from tf_relpos.config import (
 from tf_relpos.relations import Tensor, known_value
 
 _ALPHA_RULE = f"a number from {-MAX_ALPHA:g} to {MAX_ALPHA:g}"
+_CHUNK = 64  # logits that are compared at once
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, as in tensor2tensor
 
 
@@ -103,11 +104,13 @@ def beam_search(
     def extend(*state):
         beam = _Beam(*state)
         logits, cache = model.step(beam.tokens, beam.cache, beam.index, memory)
-        log_probs = _log_probs(logits, ops.expand_dims(beam.index + 1 >= limits, 1), model)
-        V = log_probs.shape[-1]
-        extensions = ops.expand_dims(beam.log_probs, -1) + log_probs  # [B, K, V]
-        log_probs, choices = ops.top_k(ops.reshape(extensions, (B, K * V)), K)
-        parents, tokens = choices // V, choices % V
+        must_end = ops.expand_dims(beam.index + 1 >= limits, 1)
+        log_probs, tokens = _most_probable(logits, must_end, K, model)  # [B, K, at least K]
+        extensions = ops.expand_dims(beam.log_probs, -1) + log_probs
+        each = ops.shape(tokens)[-1]
+        log_probs, choices = ops.top_k(ops.reshape(extensions, (B, K * each)), K)
+        parents = choices // each
+        tokens = ops.take_along_axis(ops.reshape(tokens, (B, K * each)), choices, axis=1)
         ids = _write(_select(beam.ids, parents), tokens, beam.index)
         ended = tokens == end_id
         scores = ops.where(ended, log_probs / penalty(beam.index + 1), _constant(-np.inf))
@@ -140,8 +143,10 @@ def greedy_search(model: Any, source_ids: Any, max_length: Any = None) -> tuple[
         ValueError: as for `beam_search`.
     """
 
-    def most_probable(log_probs, index):
-        return ops.cast(ops.argmax(log_probs, axis=-1), "int32")
+    def most_probable(logits, must_end, index):
+        log_probs, tokens = _most_probable(logits, must_end, 1, model)
+        best = ops.argmax(log_probs, axis=-1, keepdims=True)
+        return tuple(ops.take_along_axis(x, best, axis=1)[:, 0] for x in (tokens, log_probs))
 
     source_ids, limits, L = _source(model, source_ids, max_length)
     return _search_one(model, source_ids, most_probable, limits, L)
@@ -198,11 +203,15 @@ def sample(
         known = (source_ids.shape[0], None if _is_symbolic(L) else L)
         check_shape("uniforms", uniforms.shape, known)
 
-    def draw(log_probs, index):
+    def draw(logits, must_end, index):
         """Inverts the cumulative distribution at this step's uniform number."""
-        tokens = None
-        if top_k is not None:
-            log_probs, tokens = ops.top_k(log_probs, min(top_k, log_probs.shape[-1]))
+        if top_k is None:
+            log_probs = _log_probs(logits, must_end, model)
+            tokens = None
+        else:
+            log_probs, tokens = _most_probable(logits, must_end, top_k, model)
+            log_probs, places = ops.top_k(log_probs, min(top_k, log_probs.shape[-1]))
+            tokens = ops.take_along_axis(tokens, places, axis=1)
         possible = ops.isfinite(log_probs)
         best = ops.max(log_probs, axis=-1, keepdims=True)
         weights = ops.exp((log_probs - best) / temperature)
@@ -213,11 +222,10 @@ def sample(
         # Rounding can put the threshold on the total, past the last token that can be drawn.
         places = ops.arange(log_probs.shape[-1], dtype="int32")
         last = ops.max(ops.where(possible, places, 0), axis=-1)
-        place = ops.minimum(below, last)
-        if tokens is None:
-            return place
-        chosen = ops.take_along_axis(tokens, ops.expand_dims(place, 1), axis=1)[:, 0]
-        return ops.cast(chosen, "int32")
+        place = ops.expand_dims(ops.minimum(below, last), 1)
+        gained = ops.take_along_axis(log_probs, place, axis=1)
+        chosen = place if tokens is None else ops.take_along_axis(tokens, place, axis=1)
+        return chosen[:, 0], gained[:, 0]
 
     return _search_one(model, source_ids, draw, limits, L)
 
@@ -238,7 +246,8 @@ def length_penalty(length: Any, alpha: Any) -> Tensor:
 
 
 def _search_one(model, source_ids, pick, limits, longest):
-    """One hypothesis a sentence; `pick(log_probs [B, V], index) -> token [B]`."""
+    """One hypothesis a sentence; `pick(logits [B, V], must_end [B], index)` gives for each its
+    token and the log-probability of it, `[B]`."""
     memory = model.encode(source_ids)
     pad_id, start_id, end_id = _special_ids(model)
     B = ops.shape(source_ids)[0]
@@ -248,9 +257,7 @@ def _search_one(model, source_ids, pick, limits, longest):
 
     def extend(index, tokens, ids, scores, cache):
         logits, cache = model.step(ops.expand_dims(tokens, 1), cache, index, memory)
-        log_probs = _log_probs(logits[:, 0], index + 1 >= limits, model)
-        chosen = pick(log_probs, index)
-        gained = ops.take_along_axis(log_probs, ops.expand_dims(chosen, 1), axis=1)[:, 0]
+        chosen, gained = pick(logits[:, 0], index + 1 >= limits, index)
         is_over = (tokens == end_id) | (tokens == pad_id)
         chosen = ops.where(is_over, pad_id, chosen)
         scores = scores + ops.where(is_over, _constant(0), gained)
@@ -342,6 +349,57 @@ def _log_probs(logits, must_end, model):
     allowed = (token != pad_id) & (token != start_id)
     allowed = allowed & ((token == end_id) | ~ops.expand_dims(must_end, -1))
     return ops.where(allowed, log_probs, _constant(-np.inf))
+
+
+def _most_probable(logits, must_end, count, model):
+    """The most probable of the tokens that may follow, without the log-probabilities of all.
+
+    Args:
+        logits: `[..., V]`.
+        must_end: bool, broadcast over `[...]`.
+        count: how many tokens, an int or a scalar int tensor.
+
+    Returns:
+        float32 log-probabilities and int32 tokens `[..., at least count or else V]`. Those that may
+        not follow have -inf; the others are most probable first, and of equal ones the first.
+    """
+    pad_id, start_id, end_id = _special_ids(model)
+    logits = ops.cast(logits, "float32")
+    best, tokens = _top_k(logits, count + 2)  # two of which may be the padding and the start
+    largest = best[..., :1]
+    total = ops.log(ops.sum(ops.exp(logits - largest), axis=-1, keepdims=True)) + largest
+    must_end = ops.expand_dims(must_end, -1)
+    is_first = ops.arange(ops.shape(tokens)[-1], dtype="int32") == 0
+    best = ops.where(must_end, logits[..., end_id : end_id + 1], best)
+    tokens = ops.where(must_end, end_id, tokens)
+    allowed = ops.where(must_end, is_first, (tokens != pad_id) & (tokens != start_id))
+    return ops.where(allowed, best - total, _constant(-np.inf)), tokens
+
+
+def _top_k(x, count):
+    """`ops.top_k(x, count)` of `[..., V]`, or of all V, sorted; exact also among equal numbers.
+
+    The `count` largest numbers lie in those `count` chunks whose own largest are largest. Looking
+    for these first reads `x` once by a fast reduction, where TensorFlow's top-k on a CPU keeps a
+    heap, number by number.
+    """
+    *axes, V = ops.shape(x)
+    num_chunks = -(-V // _CHUNK)
+    count = ops.minimum(count, V) if ops.is_tensor(count) else min(count, V)
+    if num_chunks == 1:
+        return ops.top_k(x, count)
+    padding = num_chunks * _CHUNK - V
+    if padding:
+        x = ops.pad(x, [(0, 0)] * len(axes) + [(0, padding)], constant_values=-np.inf)
+    chunks = ops.reshape(x, (-1, num_chunks, _CHUNK))
+    num_chosen = ops.minimum(count, num_chunks) if ops.is_tensor(count) else min(count, num_chunks)
+    _, chosen = ops.top_k(ops.max(chunks, axis=-1), num_chosen)
+    chosen = ops.sort(chosen, axis=-1)  # so that of equal numbers the first is found first
+    numbers = _select(chunks, chosen)
+    largest, places = ops.top_k(ops.reshape(numbers, (-1, num_chosen * _CHUNK)), count)
+    first = ops.take_along_axis(chosen, places // _CHUNK, axis=1) * _CHUNK
+    shape = (*axes, count)
+    return ops.reshape(largest, shape), ops.reshape(first + places % _CHUNK, shape)
 
 
 def _select(x, choices):

@@ -12,7 +12,7 @@ from tests.support.layer_checks import (
     to_numpy,
 )
 from tests.support.search_toys import END, PAD, START, Scripted, Toy, beam, exhaustive, trimmed
-from tf_relpos import beam_search, greedy_search, sample
+from tf_relpos import beam_search, greedy_search, sample, search
 
 INTEGERS = ("int64", "int8", "uint8", "uint32")
 NO_NUMBERS = (float("nan"), float("inf"), "0.6", None, True)
@@ -393,3 +393,18 @@ def test_bad_arguments_are_refused(rng, search, bad, message):
 def test_bad_sources_are_refused(rng, search, source_ids, message):
     with pytest.raises(ValueError, match=message):
         search(Toy(rng), source_ids)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("size,count", [(5, 7), (64, 3), (65, 3), (900, 4), (900, 20), (130, 130)])
+def test_the_largest_of_many_are_found_by_chunks(rng, size, count, mode):
+    """Also among equal numbers, of which the first counts as the larger, and beside -inf."""
+    few = rng.integers(0, 3 * size, (2, 3, size)).astype("float32")
+    many = rng.integers(0, 3, (2, 3, size)).astype("float32")
+    many[0, 1, : size // 2] = -np.inf
+    for x in (few, many):
+        run = compile_function(lambda t: search._top_k(t["x"], count), mode, {"x": x})
+        largest, places = run({"x": x})
+        expected = np.argsort(-x, axis=-1, kind="stable")[..., :count]
+        np.testing.assert_array_equal(places, expected)
+        np.testing.assert_array_equal(largest, np.take_along_axis(x, expected, axis=-1))
