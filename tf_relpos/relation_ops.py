@@ -99,7 +99,8 @@ def relation_values(
 
 
 def choose_implementation(implementation: str, relations: Relations, table: Tensor) -> str:
-    """Resolves "auto": bucketing, save where a graph knows that sentences are short for the table.
+    """Resolves "auto": bucketing, save for one query, which the paper's form needs one product for,
+    and where a graph knows that sentences are short for the table.
 
     `pipelines.benchmark.attention` measured on two CPU cores, for S from 32 to 512, R from 17 to 97
     with a shared table and R = 33 with heads: where all sentences have the labels `[T, S]`,
@@ -111,12 +112,14 @@ def choose_implementation(implementation: str, relations: Relations, table: Tens
     if check_choice("implementation", implementation, IMPLEMENTATIONS) != "auto":
         return implementation
     *heads, num_labels, _ = table.shape
+    T, S = None, None
     if isinstance(relations, RelativePositions):
-        keys = relations.key_length
-    else:
-        keys = relations.shape[1] if len(relations.shape) == 2 else None
-    is_short = isinstance(keys, int) and keys <= num_labels * (1 if heads else 3)
-    return "transpose_reshape" if is_short else "bucketed"
+        T, S = relations.query_length, relations.key_length
+    elif len(relations.shape) == 2:
+        T, S = relations.shape
+    is_one = isinstance(T, int) and T == 1
+    is_short = isinstance(S, int) and num_labels * (1 if heads else 3) >= S
+    return "transpose_reshape" if is_one or is_short else "bucketed"
 
 
 def attend_in_blocks(
