@@ -68,8 +68,8 @@ def _step(
 ) -> Callable[[], list[float]]:
     import tensorflow as tf
 
-    from tf_relpos import relative_position_ids
     from tf_relpos.relation_ops import relation_scores, relation_values
+    from tf_relpos.relations import RelativePositions
 
     def random(*shape):
         return tf.Variable(tf.cast(tf.random.normal(shape, stddev=0.1), flags.dtype))
@@ -85,11 +85,11 @@ def _step(
         scores = tf.einsum("btnh,bsnh->bnts", query, key)
         if implementation == "plain":
             return tf.einsum("bnts,bsnh->btnh", tf.nn.softmax(scores), value)
-        ids = relative_position_ids(length, length, flags.max_relative_position)
-        scores += relation_scores(query, ids, tables[0], implementation)
+        positions = RelativePositions(length, length, flags.max_relative_position)
+        scores += relation_scores(query, positions, tables[0], implementation)
         weights = tf.nn.softmax(scores)
         values = tf.einsum("bnts,bsnh->btnh", weights, value)
-        return values + relation_values(weights, ids, tables[1], implementation)
+        return values + relation_values(weights, positions, tables[1], implementation)
 
     variables = inputs if implementation == "plain" else inputs + tables
 

@@ -63,4 +63,12 @@ def _device() -> str:
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
         return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")
-    return f"CPU, {os.cpu_count()} cores, {platform.machine()}"
+    return f"CPU, {os.cpu_count()} cores, {platform.machine()}{_features()}"
+
+
+def _features() -> str:
+    """What decides how fast a processor of this kind multiplies matrices, where Linux tells."""
+    path = Path("/proc/cpuinfo")
+    words = set(path.read_text(encoding="utf-8").split()) if path.exists() else set()
+    known = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "sve", "bf16")
+    return "".join(f", {name}" for name in known if name in words)

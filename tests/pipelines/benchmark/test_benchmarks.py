@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pipelines.benchmark import attention, data, training_step
+from pipelines.benchmark import attention, data, memory, training_step
 from pipelines.benchmark.measuring import ratios, seconds_in_turns
 from tests.support.runs import call, flags, run_command
 
@@ -56,6 +56,14 @@ def test_data(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_memory(tmp_path, monkeypatch):
+    """A process for each number: of 8 heads, 1,024 positions have 34 MB of scores."""
+    records = measure(memory.main, tmp_path, monkeypatch, lengths=[1024])["memory"]
+    assert len(records) == 2 * len(memory.MODES)
+    assert all(record["keras"] > 30 and record["relative"] > 1 for record in records)
+
+
+@pytest.mark.slow
 def test_forms(trained_run, corpus, tmp_path):
     """In a process of its own, which may switch TensorFlow's messages off."""
     output = tmp_path / "results.json"
@@ -75,6 +83,7 @@ def test_forms(trained_run, corpus, tmp_path):
         (attention.main, {"lengths": 5000}, "lengths must be from 1 to tokens, 4096, got [5000]"),
         (attention.main, {"head_dim": 0}, "head_dim must be at least 1, got 0"),
         (attention.main, {"dtype": "int8"}, "int8"),
+        (memory.main, {"lengths": 1}, "lengths must be at least 2, got [1]"),
         (training_step.main, {"preset": "huge"}, "preset must be one of tiny, base, big, "),
         (training_step.main, {"length": 0}, "length must be from 1 to tokens, 4096, got 0"),
         (data.main, {"pairs": 0}, "pairs must be at least 1, got [0]"),

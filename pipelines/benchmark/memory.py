@@ -1,0 +1,123 @@
+"""Memory of relative attention beside Keras's layer: python -m pipelines.benchmark.memory
+
+The whole layer on one sequence, forward and, for training, backward: how much more memory the
+process has held at its peak than before, in a process of its own for each number. Linux alone.
+"""
+
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipelines.benchmark.measuring import settings_of, write_results
+from pipelines.command_line import parse_flags, run
+from pipelines.errors import InputError
+
+LAYERS = ("keras", "relative")
+MODES = ("eager", "graph", "unknown lengths")
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What to measure."""
+
+    lengths: list[int] = field(default_factory=lambda: [512, 1024, 2048, 4096])
+    """T"""
+    num_heads: int = 8
+    """N"""
+    head_dim: int = 64
+    """H"""
+    max_relative_position: int = 16
+    """k"""
+    output: str | None = None
+    """a JSON file to write"""
+
+    def __post_init__(self):
+        for name in ("num_heads", "head_dim", "max_relative_position"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not all(length >= 2 for length in self.lengths):
+            raise InputError(f"lengths must be at least 2, got {self.lengths}")
+
+
+def main(arguments: Sequence[str]) -> None:
+    flags = parse_flags(Benchmark, __doc__, "python -m pipelines.benchmark.memory", arguments)
+    if not Path("/proc/self/status").exists():
+        raise InputError("memory can be measured on Linux alone, where there is a /proc")
+    records = []
+    for training in (False, True):
+        for mode in MODES:
+            for length in flags.lengths:
+                megabytes = {
+                    name: _in_a_process(flags, name, length, mode, training) for name in LAYERS
+                }
+                ratio = megabytes["relative"] / max(megabytes["keras"], 0.1)
+                records.append(
+                    {"training": training, "mode": mode, "T": length, **megabytes, "ratio": ratio}
+                )
+                columns = "  ".join(f"{name} {size:6.0f} MB" for name, size in megabytes.items())
+                pass_ = "training" if training else "forward "
+                print(f"{pass_}  {mode:15}  T {length:4}  {columns}  {ratio:.2f}", flush=True)
+    write_results(flags.output, settings=settings_of(flags), memory=records)
+
+
+def _in_a_process(flags: Benchmark, layer: str, length: int, mode: str, training: bool) -> float:
+    call = (
+        layer,
+        length,
+        mode,
+        training,
+        flags.num_heads,
+        flags.head_dim,
+        flags.max_relative_position,
+    )
+    code = f"from pipelines.benchmark.memory import megabytes; print(megabytes(*{call!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    if done.returncode:
+        raise InputError(f"measuring {call} failed: {done.stderr.strip().splitlines()[-1]}")
+    return float(done.stdout.split()[-1])
+
+
+def megabytes(
+    name: str, length: int, mode: str, training: bool, num_heads: int, head_dim: int, k: int
+) -> float:
+    """What the process has held more at its peak, after a call than before."""
+    import keras
+    import tensorflow as tf
+
+    from tf_relpos import RelativeMultiHeadAttention
+
+    if name == "keras":
+        layer = keras.layers.MultiHeadAttention(num_heads, head_dim)
+    else:
+        layer = RelativeMultiHeadAttention(num_heads, head_dim, k)
+    x = tf.random.normal((1, length, head_dim))
+    layer.build(x.shape, x.shape)
+
+    def step(x):
+        if not training:
+            return layer(x, x)
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(layer(x, x, training=True)))
+        return tape.gradient(loss, layer.trainable_variables)
+
+    lengths = None if mode == "unknown lengths" else length
+    signature = [tf.TensorSpec((1, lengths, head_dim))]
+    graph = tf.function(step, input_signature=signature, autograph=False)
+    call = step if mode == "eager" else graph.get_concrete_function()
+    if mode != "graph":
+        call(x[:, :9])
+    before = _peak()
+    call(x)
+    return (_peak() - before) / 1000
+
+
+def _peak() -> int:
+    """The most kilobytes that the process has held so far."""
+    status = Path("/proc/self/status").read_text(encoding="ascii")
+    return int(status.split("VmHWM:")[1].split()[0])
+
+
+if __name__ == "__main__":
+    run(main)
