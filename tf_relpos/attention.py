@@ -21,6 +21,7 @@ from tf_relpos.config import (
     check_whole,
 )
 from tf_relpos.relation_ops import (
+    Relations,
     attend_in_blocks,
     queries_at_once,
     relation_scores,
@@ -176,6 +177,11 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         key = value if key is None else _without_mask(key)
         return self._key_dense(key), self._value_dense(value)
 
+    def project_heads(self, value: Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values `[B, N, S, H]` of the inputs `[B, S, D]`, for `attend_to`."""
+        key, value = self._project(value)
+        return _heads_first(key), _heads_first(value)
+
     def _attend(
         self,
         query: Tensor,
@@ -201,9 +207,12 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             return_attention_scores,
             **edges,
         )
+        return self._output(query, attended), weights
+
+    def _output(self, query: Tensor, attended: Tensor) -> Tensor:
         if self._use_gate:
             attended = ops.multiply(attended, self._gate_dense(query))
-        return self._output_dense(attended), weights
+        return self._output_dense(attended)
 
     def _compute_attention(
         self,
@@ -214,7 +223,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         training: bool | None = None,
         return_attention_scores: bool = False,
         use_causal_mask: bool = False,
-        relations: Tensor | None = None,
+        relations: Relations | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Eq. 5 and Eq. 3 on projected inputs: `[B, T, N, H]` and the weights `[B, N, T, S]`,
         the latter of long sequences where they are asked for alone."""
@@ -230,6 +239,24 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             )
         if use_causal_mask:
             attention_mask = both(attention_mask, self._compute_causal_mask(query, value))
+        if len(query.shape) == 4:
+            key, value = _heads_first(key), _heads_first(value)
+        return self._attend_heads(
+            query, key, value, attention_mask, training, return_attention_scores, relations
+        )
+
+    def _attend_heads(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        training: bool | None,
+        return_attention_scores: bool,
+        relations: Relations | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The same of keys and values in the layout that the products want, `[B, N, S, H]`. Those
+        with free axes are as they were projected."""
         query = ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
         named = {"key": self.relation_key_embeddings, "value": self.relation_value_embeddings}
         tables = {
@@ -249,7 +276,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         kept = None
         if self.dropout and training:
             B, T, N, _ = ops.shape(query)
-            ones = ops.ones((B, N, T, ops.shape(key)[1]), query.dtype)
+            ones = ops.ones((B, N, T, ops.shape(key)[2]), query.dtype)
             kept = self._dropout_layer(ones, training=training)  # once for both passes
         if attention_mask is not None:
             attention_mask = both(attention_mask, ops.ones((1, 1, 1, 1), "bool"))
@@ -273,25 +300,33 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         query: Tensor,
         key: Tensor,
         tables: dict[str, Tensor],
-        relations: Tensor | None,
+        relations: Relations | None,
         mask: Tensor | None,
     ) -> Tensor:
         """The softmax of Eq. 4, `[B, ..., N, T, S]`, in single precision at least."""
-        scores = ops.einsum(self._scores_equation, query, key)
+        equation = "btnh,bnsh->bnts" if len(query.shape) == 4 else self._scores_equation
+        scores = ops.einsum(equation, query, key)
         if "key" in tables:
             scores = scores + self._scores_of_edges(query, relations, tables["key"])
         return self._masked_softmax(scores, mask)
 
     def _combine(
-        self, weights: Tensor, value: Tensor, tables: dict[str, Tensor], relations: Tensor | None
+        self, weights: Tensor, value: Tensor, tables: dict[str, Tensor], relations: Relations | None
     ) -> Tensor:
         """Eq. 3, with the axes of the projected query."""
+        if len(weights.shape) == 4:
+            # One transposition, of the sum: TFLite's converter fails on the sum of two.
+            attended = ops.einsum("bnts,bnsh->bnth", weights, value)
+            if "value" in tables:
+                edges = self._values_of_edges(weights, relations, tables["value"])
+                attended = attended + _heads_first(edges)
+            return ops.transpose(attended, (0, 2, 1, 3))
         attended = ops.einsum(self._combine_equation, weights, value)
         if "value" in tables:
             attended = attended + self._values_of_edges(weights, relations, tables["value"])
         return attended
 
-    def _scores_of_edges(self, query: Tensor, relations: Tensor, table: Tensor) -> Tensor:
+    def _scores_of_edges(self, query: Tensor, relations: Relations, table: Tensor) -> Tensor:
         """The second term of Eq. 5, `[B, ..., N, T, S]`. Free axes stand beside the heads."""
         if len(query.shape) == 4:
             return relation_scores(query, relations, table, self.implementation)
@@ -302,7 +337,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         scores = relation_scores(query, relations, table, self.implementation)
         return ops.reshape(scores, (B, *free, N, T, ops.shape(scores)[-1]))
 
-    def _values_of_edges(self, weights: Tensor, relations: Tensor, table: Tensor) -> Tensor:
+    def _values_of_edges(self, weights: Tensor, relations: Relations, table: Tensor) -> Tensor:
         """The second term of Eq. 3, with the axes of the projected query."""
         if len(weights.shape) == 4:
             return relation_values(weights, relations, table, self.implementation)
@@ -533,6 +568,11 @@ def _as_int(size: Any) -> Any:
         return operator.index(size)
     except TypeError:
         return size
+
+
+def _heads_first(x: Tensor) -> Tensor:
+    """`[B, S, N, H]` as `[B, N, S, H]`."""
+    return ops.transpose(x, (0, 2, 1, 3))
 
 
 def _repeat_heads(table: Tensor, free: list[Any]) -> Tensor:

@@ -227,20 +227,20 @@ class DecoderBlock(_Block):
     def step(
         self,
         x: Tensor,
-        cache: Tensor,
+        cache: tuple[Tensor, Tensor],
         index: int | Tensor,
-        encoded_cache: Tensor,
+        encoded: tuple[Tensor, Tensor],
         source_mask: Tensor,
         cache_grows: bool = False,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """The block at one position, for K hypotheses of each sentence.
 
         Args:
             x: `[B, K, D]`.
-            cache: keys and values of the positions before, `[B, K, 2, L, N, H]`.
+            cache: keys and values of the positions before, `[B, K, N, L, H]` each.
             index: the position, a scalar int.
-            encoded_cache: `cross_attention.compute_cache(encoded)`, `[B, 2, S, N, H]`. The K
-                hypotheses attend to it side by side, as if they were K positions: no copies.
+            encoded: `cross_attention.project_heads` of the encoder's output, `[B, N, S, H]` each.
+                The K hypotheses attend to it side by side, as if they were K positions: no copies.
             source_mask: bool `[B, S]`.
             cache_grows: whether the cache holds the positions before alone, L = `index`, and gets
                 longer by this one; otherwise it has room for it.
@@ -249,23 +249,32 @@ class DecoderBlock(_Block):
             `[B, K, D]` and the cache with this position written to it.
         """
         y = self._before(x, self.self_attention_norm)
-        y, cache = self._attend_to_target(y, cache, index, cache_grows)
+        y, cache = self._attend_to_hypotheses(y, cache, index, cache_grows)
         x = self._after(x, y, self.self_attention_norm, training=False)
 
         y = self._before(x, self.cross_attention_norm)
-        mask = ops.expand_dims(source_mask, 1)
-        y, _ = self.cross_attention(y, y, attention_mask=mask, cache=encoded_cache)
+        y = self.cross_attention.attend_to(y, *encoded, ops.expand_dims(source_mask, 1))
         x = self._after(x, y, self.cross_attention_norm, training=False)
         return self._feed_forward(x, training=False), cache
 
-    def _attend_to_target(self, y, cache, index, cache_grows):
+    def _attend_to_hypotheses(self, y, cache, index, cache_grows):
+        """Each hypothesis, whose position y `[B, K, D]` is, attends to itself."""
         B, K, D = ops.shape(y)
         y = ops.reshape(y, (B * K, 1, D))
-        cache = ops.reshape(cache, (B * K, *ops.shape(cache)[2:]))
+        old = [ops.reshape(x, (B * K, *ops.shape(x)[2:])) for x in cache]
+        new = self.self_attention.project_heads(y)
+        seen = None
         if cache_grows:
-            cache = ops.pad(cache, [(0, 0), (0, 0), (0, 1), (0, 0), (0, 0)])
-        y, cache = self.self_attention(y, y, cache=cache, cache_update_index=index)
-        return ops.reshape(y, (B, K, D)), ops.reshape(cache, (B, K, *ops.shape(cache)[1:]))
+            whole = [ops.concatenate(pair, axis=2) for pair in zip(old, new, strict=True)]
+        else:
+            # Not `ops.slice_update`, which a server without XLA could not run.
+            places = ops.arange(ops.shape(old[0])[2], dtype="int32")
+            is_here = ops.reshape(places == index, (1, 1, -1, 1))
+            whole = [ops.where(is_here, y, x) for x, y in zip(old, new, strict=True)]
+            seen = ops.reshape(places <= index, (1, 1, -1))
+        y = self.self_attention.attend_to(y, *whole, seen, query_offset=index)
+        cache = tuple(ops.reshape(x, (B, K, *ops.shape(x)[1:])) for x in whole)
+        return ops.reshape(y, (B, K, D)), cache
 
 
 def _attention_mask(source_mask, source_shape):

@@ -25,6 +25,7 @@ and the rows N long.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -145,7 +146,7 @@ def attend_in_blocks(
         weigh: the softmax of Eq. 4, `(query, key, tables, relations, mask) -> [B, N, T, S]`.
         combine: Eq. 3, `(weights, value, tables, relations) -> [B, T, N, H]`.
         query: `[B, T, N, H]`, scaled.
-        key, value: `[B, S, N, H]`.
+        key, value: `[B, N, S, H]`.
         tables: the label vectors of "key" and "value", where they are in use.
         relations: see the module.
         mask: which pairs are seen, `[B or 1, N or 1, T or 1, S or 1]`.
@@ -156,7 +157,7 @@ def attend_in_blocks(
         A tuple of the attended values `[B, T, N, H]` and, if asked for, the weights `[B, N, T, S]`.
     """
     B, T, N, _ = ops.shape(query)
-    S, H = ops.shape(key)[1], value.shape[-1]
+    S, H = ops.shape(key)[2], value.shape[-1]
     dtype = keras.backend.standardize_dtype(query.dtype)
 
     def dropped(weights: Tensor, block: _Block) -> Tensor:
@@ -184,7 +185,7 @@ def attend_in_blocks(
                 by_attended = block.counted(block.of(by_output[0], 1), 1)
                 weights = weights_of(block)
                 used = dropped(ops.cast(weights, dtype), block)
-                by_weights = ops.einsum("btnh,bsnh->bnts", by_attended, value)
+                by_weights = ops.einsum("btnh,bnsh->bnts", by_attended, value)
                 if "value" in named:
                     by_weights += relation_scores(by_attended, asked, named["value"])
                 by_weights = dropped(by_weights, block)
@@ -193,10 +194,10 @@ def attend_in_blocks(
                 by_weights = ops.cast(by_weights, weights.dtype)
                 mean = ops.sum(by_weights * weights, axis=-1, keepdims=True)
                 by_scores = ops.cast(weights * (by_weights - mean), dtype)
-                by_query = ops.einsum("bnts,bsnh->btnh", by_scores, key)
+                by_query = ops.einsum("bnts,bnsh->btnh", by_scores, key)
                 terms = [
-                    ops.einsum("bnts,btnh->bsnh", by_scores, own),
-                    ops.einsum("bnts,btnh->bsnh", used, by_attended),
+                    ops.einsum("bnts,btnh->bnsh", by_scores, own),
+                    ops.einsum("bnts,btnh->bnsh", used, by_attended),
                 ]
                 if "key" in named:
                     sums = sum_by_label(by_scores, asked, named["key"].shape[-2])
@@ -321,15 +322,15 @@ def queries_at_once(query: Tensor, key: Tensor, training: bool | None) -> int | 
 
     Args:
         query: `[B, T, N, H]`.
-        key: `[B, S, N, H]`.
+        key: `[B, N, S, H]`.
         training: as in the call of a layer.
     """
-    (B, T, N, _), S = query.shape, key.shape[1]
+    (B, T, N, _), S = query.shape, key.shape[2]
     is_known = None not in (T, S)
     if T == 1 or (T * S <= WIDEST if is_known else training):
         return None
     if not is_known:
-        (_, T, *_), S = ops.shape(query), ops.shape(key)[1]
+        (_, T, *_), S = ops.shape(query), ops.shape(key)[2]
     size = BLOCK // (max(1 if B is None else B, 1) * N * S)
     if isinstance(size, int):
         size = max(size, 1)
@@ -383,17 +384,20 @@ def sum_by_label(per_pair: Tensor, relations: Relations, num_labels: int) -> Ten
 def _pick(per_label: Tensor, relations: Relations) -> Tensor:
     if not _is_shared(relations):
         B, T, R, N = ops.shape(per_label)
-        pairs = _pick_rows(ops.reshape(per_label, (-1, R, N)), relations)
-        return ops.transpose(ops.reshape(pairs, (B, T, -1, N)), (0, 3, 1, 2))
+        pairs = _pick_rows(ops.reshape(per_label, (B * T, R, N)), relations)
+        S = ops.shape(relations)[2]
+        return ops.transpose(ops.reshape(pairs, (B, T, S, N)), (0, 3, 1, 2))
     T, R, B, N = ops.shape(per_label)
-    pairs = _pick_rows(ops.reshape(per_label, (T, R, -1)), relations)
-    return ops.reshape(ops.transpose(pairs), (B, N, T, -1))
+    pairs = _pick_rows(ops.reshape(per_label, (T, R, B * N)), relations)
+    is_positions = isinstance(relations, RelativePositions)
+    S = relations.key_length if is_positions else ops.shape(relations)[1]
+    return ops.reshape(ops.transpose(pairs), (B, N, T, S))
 
 
 def _sum(per_pair: Tensor, relations: Relations, num_labels: int) -> Tensor:
     B, N, T, S = ops.shape(per_pair)
     if not _is_shared(relations):
-        pairs = ops.reshape(ops.transpose(per_pair, (0, 2, 3, 1)), (-1, S, N))
+        pairs = ops.reshape(ops.transpose(per_pair, (0, 2, 3, 1)), (B * T, S, N))
         return ops.reshape(_sum_rows(pairs, relations, num_labels), (B, T, num_labels, N))
     pairs = ops.transpose(ops.reshape(per_pair, (B * N, T * S)))
     pairs = ops.reshape(pairs, (T, S, B * N))
@@ -405,24 +409,26 @@ def _pick_rows(per_label: Tensor, relations: Relations) -> Tensor:
     M, R, X = ops.shape(per_label)
     if isinstance(relations, RelativePositions):
         rows = relations.ids + R * ops.expand_dims(ops.arange(M, dtype="int32"), 1)
-        return ops.take(ops.reshape(per_label, (-1, X)), ops.reshape(rows, (-1,)), axis=0)
+        return ops.take(ops.reshape(per_label, (M * R, X)), ops.reshape(rows, (-1,)), axis=0)
     per_label = ops.pad(per_label, ((0, 0), (0, 1), (0, 0)))  # what no label picks
-    rows = _rows_of_labels(relations, M, R)
-    pairs = ops.take(ops.reshape(per_label, (-1, X)), rows, axis=0)
-    return ops.reshape(ops.sum(pairs, axis=2), (-1, X))
+    rows = _rows_of_labels(relations, R)
+    pairs = ops.take(ops.reshape(per_label, (M * (R + 1), X)), rows, axis=0)
+    return ops.sum(pairs, axis=1)
 
 
 def _sum_rows(pairs: Tensor, relations: Relations, num_labels: int) -> Tensor:
     """From the pairs of M queries, `[M, S, X]`, to their sums by label, `[M, R, X]`."""
     if isinstance(relations, RelativePositions):
         return _sum_positions(pairs, relations)
-    M, _, X = ops.shape(pairs)
-    rows = _rows_of_labels(relations, M, num_labels)
-    num_edges = ops.shape(rows)[2]
+    M, S, X = ops.shape(pairs)
+    rows = _rows_of_labels(relations, num_labels)
+    num_edges = ops.shape(rows)[1]
     dtype = keras.backend.standardize_dtype(pairs.dtype)
     # Half precision would lose what is small beside a sum.
-    pairs = ops.reshape(ops.cast(pairs, "float64" if dtype == "float64" else "float32"), (-1, X))
-    pairs = pairs if num_edges == 1 else ops.repeat(pairs, num_edges, axis=0)
+    pairs = ops.cast(pairs, "float64" if dtype == "float64" else "float32")
+    pairs = ops.reshape(pairs, (M * S, X))
+    if len(relations.shape) == 4:
+        pairs = ops.repeat(pairs, num_edges, axis=0)
     sums = ops.segment_sum(pairs, ops.reshape(rows, (-1,)), num_segments=M * (num_labels + 1))
     return ops.cast(ops.reshape(sums, (M, num_labels + 1, X))[:, :num_labels], dtype)
 
@@ -442,21 +448,22 @@ def _sum_positions(pairs: Tensor, positions: RelativePositions) -> Tensor:
     keys = queries + ops.arange(1 - k, k, dtype="int32")  # [T, R - 2]
     is_there = (keys >= 0) & (keys < S)
     near = ops.take(
-        ops.reshape(pairs, (-1, X)), ops.clip(keys, 0, S - 1) + S * rows, axis=0
+        ops.reshape(pairs, (T * S, X)), ops.clip(keys, 0, S - 1) + S * rows, axis=0
     ) * ops.cast(ops.expand_dims(is_there, -1), pairs.dtype)
     return ops.concatenate([sides[:, :1], near, sides[:, 1:]], axis=1)
 
 
-def _rows_of_labels(relations: Tensor, num_queries: int | Tensor, num_labels: int) -> Tensor:
-    """int32 `[M, S, L]`: where the label of query m stands among M times R + 1 rows, of which the
+def _rows_of_labels(relations: Tensor, num_labels: int) -> Tensor:
+    """int32 `[M * S, L]`: where the label of query m stands among M times R + 1 rows, of which the
     last of a query's is no label."""
     labels = _int32(relations, num_labels)
     is_edge = (labels >= 0) & (labels < num_labels)
     labels = ops.where(is_edge, labels, num_labels)
-    last = ops.shape(relations)[3] if len(relations.shape) == 4 else 1
-    labels = ops.reshape(labels, (num_queries, -1, last))
-    first = ops.arange(num_queries, dtype="int32") * (num_labels + 1)
-    return labels + ops.reshape(first, (-1, 1, 1))
+    *queries, S, L = ops.shape(labels) if len(labels.shape) == 4 else (*ops.shape(labels), 1)
+    M = math.prod(queries)
+    first = ops.arange(M, dtype="int32") * (num_labels + 1)
+    rows = ops.reshape(labels, (M, S, L)) + ops.reshape(first, (M, 1, 1))
+    return ops.reshape(rows, (M * S, L))
 
 
 def _within_reach(relations: Relations, table: Tensor) -> tuple[Relations, Tensor]:

@@ -164,10 +164,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
         use_causal_mask: bool = False,
         query_offset: int | Tensor = 0,
     ) -> tuple[Tensor, Tensor]:
-        relations = None
-        if self.uses_relations:
-            lengths = self._lengths(query, key)
-            relations = RelativePositions(*lengths, self.max_relative_position, query_offset)
+        relations = self._positions(*self._lengths(query, key), query_offset)
         return super()._compute_attention(
             query,
             key,
@@ -178,6 +175,36 @@ class RelativeMultiHeadAttention(EdgeAttention):
             use_causal_mask,
             relations,
         )
+
+    def _positions(self, T: Any, S: Any, offset: Any) -> RelativePositions | None:
+        if not self.uses_relations:
+            return None
+        return RelativePositions(T, S, self.max_relative_position, offset)
+
+    def attend_to(
+        self,
+        query: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        attention_mask: Tensor | None = None,
+        query_offset: int | Tensor = 0,
+    ) -> Tensor:
+        """The layer's output `[B, T, D]` for keys and values that are projected already.
+
+        What a decoder calls at each step, with the keys and values of all positions so far: no
+        dropout, no scores, and no checks.
+
+        Args:
+            query: `[B, T, D]`.
+            keys, values: `[B, N, S, H]` from `project_heads`.
+            attention_mask: bool, `[B or 1, T or 1, S]`.
+            query_offset: the position of query 0 among the keys.
+        """
+        relations = self._positions(ops.shape(query)[1], ops.shape(keys)[2], query_offset)
+        attended, _ = self._attend_heads(
+            self._query_dense(query), keys, values, attention_mask, False, False, relations
+        )
+        return self._output(query, attended)
 
     def _check_stackable(self) -> None:
         if self.key_dim != self.value_dim:

@@ -163,7 +163,7 @@ class Transformer(keras.Model):
             source_ids: int `[B, S]`.
 
         Returns:
-            `{"mask": bool [B, S], "keys_values": a [B, 2, S, N, H] for each decoder block}`.
+            `{"mask": bool [B, S], "keys_values": for each decoder block two [B, N, S, H]}`.
         """
         _check_ids("source_ids", source_ids)
         mask = ops.not_equal(source_ids, self.config.pad_id)
@@ -171,7 +171,7 @@ class Transformer(keras.Model):
         return {
             "mask": mask,
             "keys_values": [
-                block.cross_attention.compute_cache(encoded) for block in self.decoder_blocks
+                block.cross_attention.project_heads(encoded) for block in self.decoder_blocks
             ],
         }
 
@@ -188,17 +188,17 @@ class Transformer(keras.Model):
                 takes time for the positions that there are, and not for L.
 
         Returns:
-            `{"fixed": [B, K, 2, L, N, H] for each decoder block}`, or else
-            `{"growing": [B, K, 2, 0, N, H] for each decoder block}`.
+            `{"fixed": keys and values [B, K, N, L, H] for each decoder block}`, or else
+            `{"growing": keys and values [B, K, N, 0, H] for each decoder block}`.
         """
-        keys_values = memory["keys_values"][0]
-        B, (N, H) = ops.shape(keys_values)[0], keys_values.shape[-2:]
+        keys, _ = memory["keys_values"][0]
+        B, (N, H) = ops.shape(keys)[0], (keys.shape[1], keys.shape[3])
         kind, length = "fixed", max_length
         if ops.is_tensor(max_length):
             # Zero, but not a 0 that the graph knows of: a loop could not change such a length.
             kind, length = "growing", max_length * 0
-        cache = ops.zeros((B, beam_size, 2, length, N, H), dtype=keys_values.dtype)
-        return {kind: [cache for _ in self.decoder_blocks]}
+        empty = ops.zeros((B, beam_size, N, length, H), dtype=keys.dtype)
+        return {kind: [(empty, empty) for _ in self.decoder_blocks]}
 
     def step(
         self, token_ids: Any, cache: Mapping[str, list], index: Any, memory: Mapping[str, Any]
@@ -215,8 +215,9 @@ class Transformer(keras.Model):
             logits `[B, K, V]` and the cache.
         """
         ((kind, old),) = cache.items()
-        check_shape("cache", old[0].shape[:2], (memory["mask"].shape[0], token_ids.shape[1]))
-        check_shape("token_ids", token_ids.shape, old[0].shape[:2])
+        sizes = old[0][0].shape[:2]
+        check_shape("cache", sizes, (memory["mask"].shape[0], token_ids.shape[1]))
+        check_shape("token_ids", token_ids.shape, sizes)
         B, K = ops.shape(token_ids)
         flat = ops.reshape(token_ids, (B * K, 1))
         x = ops.reshape(self._embed(flat, index, training=False), (B, K, self.config.model_dim))

@@ -139,7 +139,7 @@ def test_blocks_are_taken_where_they_save_memory(monkeypatch):
     monkeypatch.undo()
 
     def size(B, T, S, training=False):
-        query, key = keras.KerasTensor((B, T, 8, 64)), keras.KerasTensor((B, S, 8, 64))
+        query, key = keras.KerasTensor((B, T, 8, 64)), keras.KerasTensor((B, 8, S, 64))
         return relation_ops.queries_at_once(query, key, training)
 
     assert size(64, 512, 512) is None

@@ -85,7 +85,7 @@ def test_caches_grow_where_a_graph_does_not_know_the_length(rng):
         sizes, found = [], []
         for index in range(T):
             step_logits, cache = model.step(target_ids[:, :, index], cache, index, memory)
-            sizes.append(tf.shape(cache["growing"][0])[3])
+            sizes.append(tf.shape(cache["growing"][0][0])[3])
             found.append(step_logits)
         return sizes, tf.stack(found, axis=2)
 
@@ -99,7 +99,7 @@ def test_caches_of_a_given_length_stay_so(rng):
     memory = model.encode(make_ids(rng, B, S))
     cache = model.initial_cache(memory, K, T)
     _, cache = model.step(make_ids(rng, B, K), cache, 0, memory)
-    assert [block.shape[3] for block in cache["fixed"]] == [T, T]
+    assert [keys.shape[3] for keys, _ in cache["fixed"]] == [T, T]
 
 
 @pytest.mark.tensorflow_only
