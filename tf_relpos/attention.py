@@ -314,17 +314,15 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         self, weights: Tensor, value: Tensor, tables: dict[str, Tensor], relations: Relations | None
     ) -> Tensor:
         """Eq. 3, with the axes of the projected query."""
-        if len(weights.shape) == 4:
-            # One transposition, of the sum: TFLite's converter fails on the sum of two.
-            attended = ops.einsum("bnts,bnsh->bnth", weights, value)
-            if "value" in tables:
-                edges = self._values_of_edges(weights, relations, tables["value"])
-                attended = attended + _heads_first(edges)
-            return ops.transpose(attended, (0, 2, 1, 3))
-        attended = ops.einsum(self._combine_equation, weights, value)
-        if "value" in tables:
-            attended = attended + self._values_of_edges(weights, relations, tables["value"])
-        return attended
+        equation = "bnts,bnsh->btnh" if len(weights.shape) == 4 else self._combine_equation
+        attended = ops.einsum(equation, weights, value)
+        if "value" not in tables:
+            return attended
+        edges = self._values_of_edges(weights, relations, tables["value"])
+        # Added flat, as TFLite's converter cannot move the two transpositions, which both end in,
+        # behind a sum that stands in a loop.
+        shape = ops.shape(attended)
+        return ops.reshape(ops.reshape(attended, (-1,)) + ops.reshape(edges, (-1,)), shape)
 
     def _scores_of_edges(self, query: Tensor, relations: Relations, table: Tensor) -> Tensor:
         """The second term of Eq. 5, `[B, ..., N, T, S]`. Free axes stand beside the heads."""
