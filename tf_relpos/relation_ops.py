@@ -41,7 +41,7 @@ WIDEST = 512 * 512
 BLOCK = 1 << 20
 
 Relations = Tensor | RelativePositions
-Gradient = Callable[..., Tensor]
+Gradient = Callable[..., Any]
 
 
 def relation_scores(
@@ -159,13 +159,20 @@ def attend_in_blocks(
     B, T, N, _ = ops.shape(query)
     S, H = ops.shape(key)[2], value.shape[-1]
     dtype = keras.backend.standardize_dtype(query.dtype)
-
-    def dropped(weights: Tensor, block: _Block) -> Tensor:
-        return weights if kept is None else weights * block.of(kept, 2)
+    of_relations, from_tensors = _tensors_of(relations)
+    fixed = {"mask": mask, "kept": kept}
+    fixed = {name: x for name, x in fixed.items() if x is not None}
 
     @ops.custom_gradient
-    def attend(query: Tensor, key: Tensor, value: Tensor, *vectors: Tensor) -> Any:
+    def attend(query: Tensor, key: Tensor, value: Tensor, *others: Tensor) -> Any:
+        vectors, others = others[: len(tables)], others[len(tables) :]
         named = dict(zip(tables, vectors, strict=True))
+        constants = dict(zip(fixed, others, strict=False))
+        mask, kept = constants.get("mask"), constants.get("kept")
+        relations = from_tensors(*others[len(fixed) :])
+
+        def dropped(weights: Tensor, block: _Block) -> Tensor:
+            return weights if kept is None else weights * block.of(kept, 2)
 
         def weights_of(block: _Block) -> Tensor:
             own = block.of(query, 1)
@@ -177,8 +184,8 @@ def attend_in_blocks(
             attended = combine(dropped(weights, block), value, named, own)
             return [attended, weights][: 1 + with_weights], []
 
-        def gradient(*upstream: Any, **others: Any) -> tuple[Tensor, ...]:
-            by_output = keras.tree.flatten([*upstream, *others.values()])
+        def gradient(*upstream: Any, **keywords: Any) -> tuple[Tensor | None, ...]:
+            by_output = keras.tree.flatten([*upstream, *keywords.values()])
 
             def backward(block: _Block) -> tuple[list[Tensor], list[Tensor]]:
                 own, asked = block.of(query, 1), block.relations(relations)
@@ -211,12 +218,12 @@ def attend_in_blocks(
             parts = [(ops.shape(query), 1)]
             inputs = (key, value, *vectors)
             (by_query,), totals = _in_blocks(backward, T, size, parts, inputs, query)
-            return by_query, *totals
+            return by_query, *totals, *(None for _ in others)
 
         parts = [((B, T, N, H), 1), ((B, N, T, S), 2)][: 1 + with_weights]
         return tuple(_in_blocks(forward, T, size, parts, (), query)[0]), gradient
 
-    return attend(query, key, value, *tables.values())
+    return attend(query, key, value, *tables.values(), *fixed.values(), *of_relations)
 
 
 class _Block:
@@ -357,28 +364,45 @@ def _by_table(per_label: Tensor, vectors: Tensor, relations: Relations, table: T
 def pick_by_label(per_label: Tensor, relations: Relations) -> Tensor:
     """`[B, N, T, S]`: for every pair the number of its label, as `label_scores` lays them out."""
     num_labels = ops.shape(per_label)[1 if _is_shared(relations) else 2]
+    tensors, from_tensors = _tensors_of(relations)
 
     @ops.custom_gradient
-    def pick(per_label: Tensor) -> tuple[Tensor, Gradient]:
-        def gradient(*upstream: Tensor, **named: Tensor) -> Tensor:
-            return sum_by_label(_upstream(upstream, named), relations, num_labels)
+    def pick(per_label: Tensor, *tensors: Tensor) -> tuple[Tensor, Gradient]:
+        own = from_tensors(*tensors)
 
-        return _pick(per_label, relations), gradient
+        def gradient(*upstream: Tensor, **named: Tensor) -> tuple[Tensor | None, ...]:
+            by_label = sum_by_label(_upstream(upstream, named), own, num_labels)
+            return by_label, *(None for _ in tensors)
 
-    return pick(per_label)
+        return _pick(per_label, own), gradient
+
+    return pick(per_label, *tensors)
 
 
 def sum_by_label(per_pair: Tensor, relations: Relations, num_labels: int) -> Tensor:
     """The transpose of `pick_by_label`: for every label the sum of its pairs' numbers."""
+    tensors, from_tensors = _tensors_of(relations)
 
     @ops.custom_gradient
-    def add(per_pair: Tensor) -> tuple[Tensor, Gradient]:
-        def gradient(*upstream: Tensor, **named: Tensor) -> Tensor:
-            return pick_by_label(_upstream(upstream, named), relations)
+    def add(per_pair: Tensor, *tensors: Tensor) -> tuple[Tensor, Gradient]:
+        own = from_tensors(*tensors)
 
-        return _sum(per_pair, relations, num_labels), gradient
+        def gradient(*upstream: Tensor, **named: Tensor) -> tuple[Tensor | None, ...]:
+            return pick_by_label(_upstream(upstream, named), own), *(None for _ in tensors)
 
-    return add(per_pair)
+        return _sum(per_pair, own, num_labels), gradient
+
+    return add(per_pair, *tensors)
+
+
+def _tensors_of(relations: Relations) -> tuple[tuple[Tensor, ...], Callable[..., Relations]]:
+    """The tensors in `relations`, and how to make these of others: what has a gradient of its own
+    must be given all tensors that it uses, or JAX's rematerialization loses them."""
+    if not isinstance(relations, RelativePositions):
+        return (ops.convert_to_tensor(relations),), lambda labels: labels
+    if not ops.is_tensor(relations.query_offset):
+        return (), lambda: relations
+    return (relations.query_offset,), lambda offset: relations._replace(query_offset=offset)
 
 
 def _pick(per_label: Tensor, relations: Relations) -> Tensor:
