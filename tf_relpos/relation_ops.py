@@ -103,9 +103,9 @@ def choose_implementation(implementation: str, relations: Relations, table: Tens
     """Resolves "auto": bucketing, save for one query, which the paper's form needs one product for,
     and where a graph knows that sentences are short for the table.
 
-    `pipelines.benchmark.attention` measured on two CPU cores, for S from 32 to 512, R from 17 to 97
-    with a shared table and R = 33 with heads: where all sentences have the labels `[T, S]`,
-    bucketing is the faster one from about S = 3 R on, or S = R if the table has heads.
+    `pipelines.benchmark.attention` measured on two CPU cores (results beside it, 2026-11-22), with
+    R = 33 and S from 32 to 512: where all sentences have the labels `[T, S]`, bucketing is the
+    faster one from about S = 4 R on, or S = R if the table has heads.
 
     Raises:
         ValueError: `implementation` is none of `IMPLEMENTATIONS`.
@@ -119,7 +119,7 @@ def choose_implementation(implementation: str, relations: Relations, table: Tens
     elif len(relations.shape) == 2:
         T, S = relations.shape
     is_one = isinstance(T, int) and T == 1
-    is_short = isinstance(S, int) and num_labels * (1 if heads else 3) >= S
+    is_short = isinstance(S, int) and num_labels * (1 if heads else 4) >= S
     return "transpose_reshape" if is_one or is_short else "bucketed"
 
 

@@ -141,7 +141,9 @@ def _make_trainer(provenance: Provenance, strategy: tf.distribute.Strategy) -> T
     """Model and optimizer with all their variables."""
     config, training = provenance.config, provenance.config.training
     with strategy.scope():
-        transformer = build_model(config.model, dtype=provenance.precision)
+        transformer = build_model(
+            config.model, dtype=provenance.precision, longest=config.corpus.max_length
+        )
         freeze(transformer, training.freeze)
     batch = training.tokens_per_replica * provenance.replicas
     trainer = TranslationTrainer(

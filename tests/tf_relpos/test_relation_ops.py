@@ -241,8 +241,8 @@ def test_the_oracle_s_own_backward_pass(rng, layout, relations):
 @pytest.mark.parametrize(
     ("shape", "table", "expected"),
     [
-        ((5, 99), (33, 64), "transpose_reshape"),
-        ((5, 100), (33, 64), "bucketed"),
+        ((5, 132), (33, 64), "transpose_reshape"),
+        ((5, 133), (33, 64), "bucketed"),
         ((5, 33), (8, 33, 64), "transpose_reshape"),
         ((5, 34), (8, 33, 64), "bucketed"),
         ((1, 10**6), (33, 64), "transpose_reshape"),
