@@ -35,10 +35,12 @@ from keras import ops
 from tf_relpos.config import IMPLEMENTATIONS, check_choice
 from tf_relpos.relations import RelativePositions, Tensor, known_value
 
-# Pairs of a sentence, T S, up to which all queries are computed at once. Beyond: elements of the
-# weights of one block, [B, N, t, S].
+# Pairs of a sentence, T S, up to which all queries are computed at once in training; in inference,
+# where blocks cost less, a quarter of that. Beyond: elements of the weights of one block,
+# [B, N, t, S], and queries of which there may be as many, where an eighth of all is less.
 WIDEST = 512 * 512
 BLOCK = 1 << 20
+FEWEST = 64
 
 Relations = Tensor | RelativePositions
 Gradient = Callable[..., Any]
@@ -323,9 +325,9 @@ def _in_blocks(
 def queries_at_once(query: Tensor, key: Tensor, training: bool | None) -> int | Tensor | None:
     """How many queries make one block, or None where all of them do.
 
-    Blocks keep memory at or below plain attention's, and cost time in the backward pass, which
-    computes the weights again. So they are made where a graph knows T and S to be long, and, in
-    inference, where it knows them not at all.
+    Blocks keep memory at or below plain attention's, and cost time, most of it in the backward
+    pass, which computes the weights again. So they are made where T and S are known to be long,
+    and, in inference, where a graph does not know them.
 
     Args:
         query: `[B, T, N, H]`.
@@ -334,15 +336,15 @@ def queries_at_once(query: Tensor, key: Tensor, training: bool | None) -> int | 
     """
     (B, T, N, _), S = query.shape, key.shape[2]
     is_known = None not in (T, S)
-    if T == 1 or (T * S <= WIDEST if is_known else training):
+    widest = WIDEST if training else WIDEST // 4
+    if T == 1 or (widest >= T * S if is_known else training):
         return None
     if not is_known:
         (_, T, *_), S = ops.shape(query), ops.shape(key)[2]
     size = BLOCK // (max(1 if B is None else B, 1) * N * S)
-    if isinstance(size, int):
-        size = max(size, 1)
-        return min(size, T) if isinstance(T, int) else ops.minimum(size, T)
-    return ops.minimum(ops.maximum(size, 1), T)
+    if isinstance(size, int) and isinstance(T, int):
+        return min(max(size, 1), max(T // 8, FEWEST), T)
+    return ops.minimum(ops.minimum(ops.maximum(size, 1), ops.maximum(T // 8, FEWEST)), T)
 
 
 def label_scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:

@@ -142,7 +142,9 @@ def test_blocks_are_taken_where_they_save_memory(monkeypatch):
         query, key = keras.KerasTensor((B, T, 8, 64)), keras.KerasTensor((B, 8, S, 64))
         return relation_ops.queries_at_once(query, key, training)
 
-    assert size(64, 512, 512) is None
+    assert size(64, 512, 512, training=True) is None
+    assert size(64, 256, 256) is None
+    assert size(1, 512, 512) == relation_ops.FEWEST
     assert size(1, 1, 10**6) is None
     assert size(2, 4096, 4096) * 2 * 8 * 4096 <= relation_ops.BLOCK
     assert size(10**6, 4096, 4096) == 1
