@@ -7,6 +7,7 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  the graph holds its operations
 
 from pipelines.errors import InputError, first_line, reason_of
+from pipelines.importing import silence
 from pipelines.progress import progress
 from pipelines.translators.signatures import SignatureTranslator
 
@@ -43,8 +44,9 @@ class LoadedModel:
     def __init__(self, path: str | os.PathLike):
         self.name = str(path)
         try:
-            # Kept, because the signatures do not keep alive what they use.
-            with progress("loading the SavedModel"):
+            # Kept, because the signatures do not keep alive what they use. Silent, because
+            # TensorFlow warns that what serves has no gradients.
+            with progress("loading the SavedModel"), silence():
                 self._model = tf.saved_model.load(str(path))
         except (OSError, ValueError, tf.errors.OpError) as error:
             raise InputError(f"{path} cannot be read: {first_line(error)}") from error
