@@ -291,18 +291,21 @@ def test_half_precision(rng):
     assert np.all(np.isfinite(numpy(scores))) and ids.shape == (B, K, 5)
 
 
-def test_keras_fit_trains_it(rng):
+@pytest.mark.parametrize(
+    "options", [{}, {"steps_per_execution": 2}, {"jit_compile": True}], ids=lambda o: str([*o])
+)
+def test_keras_fit_trains_it(rng, options):
     model = make_model(rng, encoder_layers=1, decoder_layers=1, dropout=0.0)
     model.compile(
         keras.optimizers.Adam(0.01),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
-        jit_compile=False,  # the compiled layers have tests of their own
+        **{"jit_compile": False, **options},
     )
     source_ids = make_ids(rng, 13, S)
     labels = source_ids[:, ::-1]
     shifted = np.concatenate([np.full((13, 1), 2, "int32"), labels[:, :-1]], axis=1)
     inputs = {"source_ids": source_ids, "target_ids": shifted}
-    losses = model.fit(inputs, labels, epochs=25, batch_size=13, verbose=0).history["loss"]
+    losses = model.fit(inputs, labels, epochs=25, batch_size=7, verbose=0).history["loss"]
     assert losses[-1] < 0.75 * losses[0], losses
 
 
