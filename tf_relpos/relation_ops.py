@@ -341,10 +341,11 @@ def queries_at_once(query: Tensor, key: Tensor, training: bool | None) -> int | 
         return None
     if not is_known:
         (_, T, *_), S = ops.shape(query), ops.shape(key)[2]
-    size = BLOCK // (max(1 if B is None else B, 1) * N * S)
-    if isinstance(size, int) and isinstance(T, int):
-        return min(max(size, 1), max(T // 8, FEWEST), T)
-    return ops.minimum(ops.minimum(ops.maximum(size, 1), ops.maximum(T // 8, FEWEST)), T)
+    each = (1 if B is None else B) * N * S
+    if isinstance(each, int) and isinstance(T, int):
+        return max(min(BLOCK // max(each, 1), max(T // 8, FEWEST), T), 1)
+    size = ops.minimum(BLOCK // ops.maximum(each, 1), ops.maximum(T // 8, FEWEST))
+    return ops.maximum(ops.minimum(size, T), 1)  # T may be 0, in an empty batch
 
 
 def label_scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:
