@@ -58,7 +58,7 @@ def main(arguments: Sequence[str]) -> None:
     with progress("scoring", "pairs", lines, is_shown=is_shown) as work:
         while chunk := list(islice(pairs, _AT_A_TIME)):
             found = likelihoods(*zip(*chunk, strict=True))
-            for log_prob, length in zip(*found, strict=True):
+            for log_prob, length in zip(found.log_probs, found.subwords, strict=True):
                 print(f"{log_prob:.4f}\t{log_prob / length:.4f}\t{length}")
             sys.stdout.flush()
             cut_sources.tell([source for source, _ in chunk])

@@ -270,7 +270,7 @@ class DecoderBlock(_Block):
             # Not `ops.slice_update`, which a server without XLA could not run.
             places = ops.arange(ops.shape(old[0])[2], dtype="int32")
             is_here = ops.reshape(places == index, (1, 1, -1, 1))
-            whole = [ops.where(is_here, y, x) for x, y in zip(old, new, strict=True)]
+            whole = [ops.where(is_here, *pair) for pair in zip(new, old, strict=True)]
             seen = ops.reshape(places <= index, (1, 1, -1))
         y = self.self_attention.attend_to(y, *whole, seen, query_offset=index)
         cache = tuple(ops.reshape(x, (B, K, *ops.shape(x)[1:])) for x in whole)

@@ -176,14 +176,10 @@ def attend_in_blocks(
         def dropped(weights: Tensor, block: _Block) -> Tensor:
             return weights if kept is None else weights * block.of(kept, 2)
 
-        def weights_of(block: _Block) -> Tensor:
-            own = block.of(query, 1)
-            return weigh(own, key, named, block.relations(relations), block.of(mask, 2))
-
         def forward(block: _Block) -> tuple[list[Tensor], list[Tensor]]:
-            weights = ops.cast(weights_of(block), dtype)
-            own = block.relations(relations)
-            attended = combine(dropped(weights, block), value, named, own)
+            own, asked = block.of(query, 1), block.relations(relations)
+            weights = ops.cast(weigh(own, key, named, asked, block.of(mask, 2)), dtype)
+            attended = combine(dropped(weights, block), value, named, asked)
             return [attended, weights][: 1 + with_weights], []
 
         def gradient(*upstream: Any, **keywords: Any) -> tuple[Tensor | None, ...]:
@@ -192,7 +188,7 @@ def attend_in_blocks(
             def backward(block: _Block) -> tuple[list[Tensor], list[Tensor]]:
                 own, asked = block.of(query, 1), block.relations(relations)
                 by_attended = block.counted(block.of(by_output[0], 1), 1)
-                weights = weights_of(block)
+                weights = weigh(own, key, named, asked, block.of(mask, 2))
                 used = dropped(ops.cast(weights, dtype), block)
                 by_weights = ops.einsum("btnh,bnsh->bnts", by_attended, value)
                 if "value" in named:

@@ -88,8 +88,11 @@ def read_state(path: Path) -> dict[str, Any]:
     for name, kind in _KINDS.items():
         if name in state and not isinstance(state[name], kind):
             raise Damaged(f"{path / STATE} is damaged: its {name} is of another kind")
-    if (best := state.get("best")) and not isinstance(best.get("step"), int):
-        raise Damaged(f"{path / STATE} is damaged: its best must have a step")
+    best = state.get("best")
+    if best and not (
+        isinstance(best.get("step"), int) and isinstance(best.get("bleu"), int | float)
+    ):
+        raise Damaged(f"{path / STATE} is damaged: its best must have a step and a bleu")
     return state
 
 

@@ -3,14 +3,12 @@
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
-from keras import ops
 
-from pipelines.data.dataset import START_ID
 from pipelines.data.preparation import Prepared
 from pipelines.data.tokenizer import Tokenizer
 from pipelines.run.checkpoints import RunState
@@ -20,11 +18,10 @@ from pipelines.run.models import build_model
 from pipelines.training.progress import write_events
 from pipelines.training.workers import Workers
 from pipelines.translators.keras_model import Translator
-from tf_relpos import Transformer, smoothed_cross_entropy
+from pipelines.translators.likelihood import LikelihoodModel
+from tf_relpos import Transformer
 
 _LOG = logging.getLogger(__name__)
-
-_TOKENS_PER_BATCH = 1024  # on a side; their logits are what takes memory
 
 
 class Scores(NamedTuple):
@@ -158,48 +155,16 @@ class Validator:
         )
 
     @functools.cached_property
-    def _sums(self) -> Callable[[tf.Tensor, tf.Tensor], tf.Tensor]:
-        ids = tf.TensorSpec([None, None], tf.int32)
-
-        @tf.function(autograph=False, input_signature=[ids, ids])
-        def sums(source_ids, labels):
-            """float32 `[3]`: negative log-likelihood in nats, right tokens, and all tokens."""
-            start = tf.fill([tf.shape(labels)[0], 1], START_ID)
-            target_ids = tf.concat([start, labels[:, :-1]], axis=1)
-            logits = self._translator.model({"source_ids": source_ids, "target_ids": target_ids})
-            pad_id = self.trained.config.pad_id
-            is_token = labels != pad_id
-            is_right = is_token & (ops.argmax(logits, axis=-1) == labels)
-            nll = ops.sum(smoothed_cross_entropy(labels, logits, 0.0, pad_id))
-            return tf.stack(
-                [nll, *(tf.reduce_sum(tf.cast(x, tf.float32)) for x in (is_right, is_token))]
-            )
-
-        return sums
+    def _likelihoods(self) -> LikelihoodModel:
+        return LikelihoodModel(self._translator, self._translator.max_source_length)
 
     def __call__(self) -> Scores:
         self._translator.model.set_weights(self.trained.get_weights())
         translations = self._translator.translate(self.sources)
-        nll, right, tokens = (sum(part) for part in zip(*self._sums_of_batches(), strict=True))
+        found = self._likelihoods(self.sources, self.references)
+        subwords = found.subwords.sum()
         return Scores(
             bleu=bleu(translations, self.references, self.language).score,
-            perplexity=math.exp(min(nll / tokens, 700.0)),  # beyond it, no float64
-            accuracy=right / tokens,
+            perplexity=math.exp(min(-found.log_probs.sum() / subwords, 700.0)),  # float64's limit
+            accuracy=float(found.right.sum() / subwords),
         )
-
-    def _sums_of_batches(self) -> Iterator[list[float]]:
-        """Of pairs with sources and references cut to the length of training, shortest first."""
-        source_ids, labels = map(self._read, (self.sources, self.references))
-        lengths = tf.maximum(source_ids.row_lengths(), labels.row_lengths()).numpy()
-        order = sorted(range(len(lengths)), key=lambda i: lengths[i])
-        while order:
-            # The longest of a batch is its last: as many as fit below it.
-            count = 1
-            while count < len(order) and (count + 1) * lengths[order[count]] <= _TOKENS_PER_BATCH:
-                count += 1
-            chosen, order = order[:count], order[count:]
-            batch = [tf.gather(ids, chosen).to_tensor(0) for ids in (source_ids, labels)]
-            yield self._sums(*batch).numpy().tolist()
-
-    def _read(self, texts: Sequence[str]) -> tf.RaggedTensor:
-        return self._translator.read(tf.constant([text.encode() for text in texts]))

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from pipelines.translators.keras_model import LoadedRun
+from pipelines.translators.keras_model import LoadedRun, Translator
 
 # Of a batch, padding included: what bounds the memory that its logits take.
 _TOKENS = 2048
@@ -28,15 +28,19 @@ class PairBatch(NamedTuple):
 
 
 def pair_batches(
-    loaded: LoadedRun, sources: Sequence[str], targets: Sequence[str]
+    loaded: LoadedRun | Translator,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    max_target_length: int | None = None,
 ) -> Iterator[PairBatch]:
     """The pairs by length.
 
-    Sources are cut where the model stops reading, targets are not.
+    Sources are cut where the model stops reading, targets after `max_target_length` subwords, if
+    that is given.
     """
     config = loaded.model.config
     source, target = (loaded.tokenizer.encode(tf.constant(texts)) for texts in (sources, targets))
-    source = source[:, : loaded.max_source_length]
+    source, target = source[:, : loaded.max_source_length], target[:, :max_target_length]
     lengths = tf.maximum(source.row_lengths(), target.row_lengths()).numpy()
     by_length = sorted(range(len(sources)), key=lambda place: lengths[place])
     while by_length:
