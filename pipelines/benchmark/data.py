@@ -102,6 +102,7 @@ def _prepare(text: Sequence[Path], directory: Path, vocabulary_size: int) -> dic
     tokens = metadata["source_tokens"] + metadata["target_tokens"]
     seconds = sum(phase["seconds"] for phase in phases.values())
     disk = sum(path.stat().st_size for path in (directory / "train").iterdir())
+    tokenizing = phases.get("tokenizing", {}).get("cpu_seconds")  # none if over between two samples
     began = time.monotonic()
     TokenizedCorpus.open(directory / "train").verify()
     verify_seconds = time.monotonic() - began
@@ -110,7 +111,7 @@ def _prepare(text: Sequence[Path], directory: Path, vocabulary_size: int) -> dic
         "cpu_minutes": round(sum(phase["cpu_seconds"] for phase in phases.values()) / 60, 2),
         "pairs_per_second": round(metadata["pairs"] / seconds),
         "tokens": tokens,
-        "tokens_per_cpu_second": round(tokens / phases["tokenizing"]["cpu_seconds"]),
+        "tokens_per_cpu_second": round(tokens / tokenizing) if tokenizing else None,
         "disk_bytes_per_pair": round(disk / metadata["pairs"], 1),
         "verify_seconds": round(verify_seconds, 2),
         "dropped": metadata["dropped"],

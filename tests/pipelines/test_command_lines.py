@@ -281,9 +281,10 @@ def test_nbest_tells_number_score_and_text(trained_run):
     )
     assert result.returncode == 0, result.stderr
     rows = [line.split("\t") for line in result.stdout.splitlines()]
-    assert [int(row[0]) for row in rows] == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
+    assert [int(row[0]) for row in rows] == [0] * 3 + [1] + [2] * 3 + [3] * 3
     assert rows[0][2] == "3 2 1"
-    for number in range(4):
+    assert rows[3] == ["1", "0.0000", ""]  # an empty line is one, with all the probability
+    for number in (0, 2, 3):
         scores = [float(row[1]) for row in rows if int(row[0]) == number]
         assert scores == sorted(scores, reverse=True)
         assert len({row[2] for row in rows if int(row[0]) == number}) == 3
