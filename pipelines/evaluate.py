@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from simple_parsing import choice
 
@@ -20,6 +20,7 @@ from tf_relpos.config import ALPHA, BEAM_SIZE
 if TYPE_CHECKING:
     from pipelines.run.comparison import Difference
     from pipelines.run.metrics import Score
+    from pipelines.translators.keras_model import LoadedRun
 
 DESCRIPTION = """Translate a text with a trained model and score it with sacreBLEU: BLEU, chrF and
 TER. The scores are printed with their signatures and appended to scores.json in the run
@@ -40,8 +41,9 @@ class EvaluateFlags:
     """text to translate, plain or gzipped, a sentence a line"""
     reference: list[str]
     """its reference translation, line by line; several files are as many references"""
-    checkpoint: Literal["last", "best", "average"] = "last"
-    """which weights"""
+    checkpoint: str | None = choice("last", "best", "average", default=None)
+    """which weights; unless given, those that training scores and exports: the average of
+    --average_checkpoints, else the best by validation, else the last"""
     beam_size: int = BEAM_SIZE
     """hypotheses kept; 1 is greedy search"""
     alpha: float = ALPHA
@@ -91,7 +93,7 @@ def main(arguments: Sequence[str]) -> None:
     from pipelines.run.metrics import compute, sacrebleu_metrics
     from pipelines.run.scoring import score_record
     from pipelines.translators.ensemble import combined
-    from pipelines.translators.keras_model import Translator, load_run, load_translator
+    from pipelines.translators.keras_model import Translator, load_run
 
     runs = [RunDirectory(path) for path in flags.run_dir]
     config = runs[0].config()
@@ -103,20 +105,20 @@ def main(arguments: Sequence[str]) -> None:
     loaded = combined([load_run(run, flags.checkpoint) for run in runs])
     translator = Translator.of(loaded, **search)
     if flags.compare_with and baseline is None:
-        other, _ = load_translator(RunDirectory(flags.compare_with), flags.checkpoint, **search)
-        baseline = other.translate(sources)
+        other = load_run(RunDirectory(flags.compare_with), flags.checkpoint)
+        baseline = Translator.of(other, **search).translate(sources)
     translations = translator.translate(sources)
     cut_sources = CutSources(translator)
     cut_sources.tell(sources)
     cut_sources.tell_number()
     scores = compute(metrics, translations, references)
-    where = {"split": flags.source, "checkpoint": flags.checkpoint, "step": loaded.step}
+    where = {"split": flags.source, "checkpoint": loaded.checkpoint, "step": loaded.step}
     record = score_record(config, scores, **where, **search) | {"reference": flags.reference}
     # What took minutes is shown even if the directory cannot be written, and kept even if the
     # reader of the output has gone, or what comes next fails.
     with lasting_output():
         for score in scores.values():
-            _show(score, flags, loaded.step)
+            _show(score, loaded, len(runs))
         try:
             if flags.output:
                 _write_lines(Path(flags.output), translations)
@@ -125,17 +127,17 @@ def main(arguments: Sequence[str]) -> None:
                 record["compared_with"] = _show_differences(differences, flags)
             if comet:
                 score = comet(sources, translations, references[0])
-                _show(score, flags, loaded.step)
+                _show(score, loaded, len(runs))
                 record |= {"comet": score.score, "comet_signature": score.signature}
         finally:
             if len(runs) == 1:
                 runs[0].add_score(record)
 
 
-def _show(score: "Score", flags: EvaluateFlags, step: int) -> None:
-    signature = f"{score.signature}|checkpoint:{flags.checkpoint}|step:{step}"
-    if len(flags.run_dir) > 1:
-        signature += f"|ensemble:{len(flags.run_dir)}"
+def _show(score: "Score", loaded: "LoadedRun", runs: int) -> None:
+    signature = f"{score.signature}|checkpoint:{loaded.checkpoint}|step:{loaded.step}"
+    if runs > 1:
+        signature += f"|ensemble:{runs}"
     digits = 4 if score.name == "COMET" else 2
     print(f"{score.name} {score.score:.{digits}f}  ({signature})", flush=True)
 

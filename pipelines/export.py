@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from simple_parsing import choice
 
@@ -25,8 +24,9 @@ class ExportFlags:
     output: str
     """saved_model: the model's directory, which gets another numbered version; tflite: the file,
     or a directory for model.tflite; ctranslate2: the directory"""
-    checkpoint: Literal["last", "best", "average"] = "last"
-    """which weights"""
+    checkpoint: str | None = choice("last", "best", "average", default=None)
+    """which weights; unless given, those that training scores and exports: the average of
+    --average_checkpoints, else the best by validation, else the last"""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -35,15 +35,15 @@ def main(arguments: Sequence[str]) -> None:
     load_tensorflow()
     from pipelines.exporters.exportable import Exportable
     from pipelines.run.directory import RunDirectory
-    from pipelines.translators.keras_model import load_translator
+    from pipelines.translators.keras_model import Translator, load_run
 
     given = options.given()
     search = {name: given.pop(name) for name in SEARCH_OPTIONS if name in given}
     run_directory = RunDirectory(flags.run_dir)
-    translator, step = load_translator(run_directory, flags.checkpoint, **search)
-    export = FORMATS[flags.format].load()
-    path = export(Exportable.from_run(translator, run_directory), flags.output, **given)
-    print(f"exported {path}, step {step:,}")
+    loaded = load_run(run_directory, flags.checkpoint)
+    exportable = Exportable.from_run(Translator.of(loaded, **search), run_directory)
+    path = FORMATS[flags.format].load()(exportable, flags.output, **given)
+    print(f"exported {path}, checkpoint {loaded.checkpoint}, step {loaded.step:,}")
 
 
 def parse(arguments: Sequence[str]) -> tuple[ExportFlags, ExportOptions]:

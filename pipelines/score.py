@@ -7,7 +7,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Literal
+
+from simple_parsing import choice
 
 from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import check_file, read_lines
@@ -33,8 +34,9 @@ class ScoreFlags:
     """text, plain or gzipped, a sentence a line"""
     target: str
     """its translation, line by line"""
-    checkpoint: Literal["last", "best", "average"] = "last"
-    """which weights"""
+    checkpoint: str | None = choice("last", "best", "average", default=None)
+    """which weights; unless given, those that training scores and exports: the average of
+    --average_checkpoints, else the best by validation, else the last"""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -67,7 +69,8 @@ def main(arguments: Sequence[str]) -> None:
             subwords += found.subwords.sum()
     cut_sources.tell_number()
     print(
-        f"perplexity {np.exp(-total / subwords):.4g}: {work.done:,} pairs, {subwords:,} subwords",
+        f"perplexity {np.exp(-total / subwords):.4g}: {work.done:,} pairs, {subwords:,} subwords  "
+        f"(checkpoint:{loaded.checkpoint}|step:{loaded.step})",
         file=sys.stderr,
     )
 

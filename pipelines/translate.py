@@ -51,7 +51,8 @@ class TranslateFlags:
     alpha: float | None = None
     """length penalty; 0.6 unless given, or what a model was exported with"""
     checkpoint: str | None = choice("last", "best", "average", default=None)
-    """which weights of a run directory; last unless given"""
+    """which weights of a run directory; unless given, those that training scores and exports: the
+    average of --average_checkpoints, else the best by validation, else the last"""
     sample: bool = False
     """draw translations from the model of a run directory instead of searching for the best, as
     for back-translation"""

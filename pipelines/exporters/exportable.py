@@ -31,7 +31,7 @@ class Exportable:
 
     @classmethod
     def from_run(cls, translator: Translator, run: RunDirectory) -> "Exportable":
-        """What `pipelines.translators.keras_model.load_translator` has loaded from a run."""
+        """A translator with what `pipelines.translators.keras_model.load_run` has loaded."""
         corpus = run.config().corpus
         languages = corpus.source_language, corpus.target_language
         return cls(translator, run.tokenizer_path, *languages, run.id())

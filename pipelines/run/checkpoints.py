@@ -152,20 +152,15 @@ class Checkpoints:
         for path in self._paths(checkpoint):
             checkpoint_files.check_could_hold(path, config)
 
-    def choose(self) -> str:
-        """The name of the checkpoint to use: the best, or without validations the last.
+    def average_is_of_the_end(self) -> bool:
+        """Whether there is an average that training has not left behind.
 
-        Where the last checkpoints were averaged at the end, it is the average.
+        Raises:
+            InputError: it is damaged.
         """
-        if self._average_is_of_the_end():
-            return "average"
-        return "best" if self.best() else "last"
-
-    def _average_is_of_the_end(self) -> bool:
-        """Whether there is an average that training has not left behind."""
         if not self.average_path.is_dir():
             return False
-        return checkpoint_files.read_state(self.average_path)["step"] == self.steps()[-1]
+        return checkpoint_files.read_state(self.average_path)["step"] in self.steps()[-1:]
 
     def _step_path(self, step: int) -> Path:
         return self.path / f"step-{step:08d}"
@@ -177,7 +172,7 @@ class Checkpoints:
         as many checkpoints.
         """
         path = self._checkpoint_path(checkpoint)
-        if checkpoint != "average" or self._average_is_of_the_end():
+        if checkpoint != "average" or self.average_is_of_the_end():
             return [path]
         count = len(checkpoint_files.read_state(path)["steps"])
         return [self._step_path(step) for step in self._averaged(count)]

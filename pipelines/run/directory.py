@@ -109,6 +109,20 @@ class RunDirectory:
         if tokenizer and not (path.exists() and sha256(path) == tokenizer):
             raise InputError(f"{path} is not what the checkpoints were trained with")
 
+    def choose(self) -> str:
+        """The name of the checkpoint that is used where none is asked for, after training as well.
+
+        That is the average, where the run was to end with one and has ended; else the best by
+        validation; and without validations the last.
+
+        Raises:
+            InputError: the run directory cannot be read.
+        """
+        is_averaged = self.config().training.average_checkpoints > 1
+        if is_averaged and self.checkpoints.average_is_of_the_end():
+            return "average"
+        return "best" if self.checkpoints.best() else "last"
+
     def load_weights(self, model: Transformer, checkpoint: str = "last") -> int:
         """Loads the weights of a checkpoint, once configuration and tokenizer are known to be its.
 

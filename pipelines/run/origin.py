@@ -87,6 +87,6 @@ def initialize(model: Transformer, config: RunConfig) -> dict[str, Any]:
     """
     origin = RunDirectory(str(config.training.initialize_from))
     check_fits(config.model, origin)
-    checkpoint = origin.checkpoints.choose()
+    checkpoint = origin.choose()
     step = origin.load_weights(model, checkpoint)
     return {"run": str(origin.path), "checkpoint": checkpoint, "step": step}

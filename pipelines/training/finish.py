@@ -11,7 +11,7 @@ from pipelines.run.directory import TrainingRun
 from pipelines.run.metrics import bleu
 from pipelines.run.models import build_model
 from pipelines.run.scoring import score_record
-from pipelines.translators.keras_model import load_translator
+from pipelines.translators.keras_model import Translator, load_run
 
 _SAMPLES = 3
 _LOG = logging.getLogger(__name__)
@@ -20,15 +20,14 @@ _LOG = logging.getLogger(__name__)
 def finish(prepared: Prepared, run: TrainingRun, export_dir: str | Path | None) -> None:
     """Scores the test set, shows translations, and exports a SavedModel.
 
-    The weights are the average of the last checkpoints where `average_checkpoints` asks for one,
-    else those of the best validation, and without validations those of the last checkpoint.
+    The weights are those that `run.choose()` names, once the last checkpoints are averaged where
+    `average_checkpoints` asks for it.
     """
     config = run.provenance.config
-    checkpoint = "best" if run.checkpoints.best() else "last"
     if config.training.average_checkpoints > 1:
-        checkpoint = "average"
         run.checkpoints.average(build_model(config.model), config.training.average_checkpoints)
-    translator, step = load_translator(run, checkpoint)
+    loaded = load_run(run)
+    translator = Translator.of(loaded)
     split = next((name for name in ("test", "valid") if name in prepared.splits), None)
     if split:
         sources, references = prepared.text(split)
@@ -39,13 +38,13 @@ def finish(prepared: Prepared, run: TrainingRun, export_dir: str | Path | None) 
                 config,
                 {"bleu": score},
                 split=split,
-                checkpoint=checkpoint,
-                step=step,
+                checkpoint=loaded.checkpoint,
+                step=loaded.step,
                 beam_size=translator.beam_size,
                 alpha=translator.alpha,
             )
         )
-        which = f"checkpoint:{checkpoint}|step:{step}"
+        which = f"checkpoint:{loaded.checkpoint}|step:{loaded.step}"
         _LOG.info("%s BLEU %.2f  (%s|%s)", split, score.score, score.signature, which)
         for source, translation in list(zip(sources, translations, strict=True))[:_SAMPLES]:
             _LOG.info("  %s\n  -> %s", source, translation)

@@ -65,5 +65,6 @@ def combined(loaded: Sequence[LoadedRun]) -> LoadedRun:
     return first._replace(
         model=Ensemble([run.model for run in loaded]),
         max_source_length=min(run.max_source_length for run in loaded),
+        checkpoint=",".join(dict.fromkeys(run.checkpoint for run in loaded)),
         step=max(run.step for run in loaded),
     )

@@ -135,7 +135,9 @@ class LoadedRun(NamedTuple):
         tokenizer: its subwords.
         subwords: the checksum of the file that they are from.
         max_source_length: what the run was trained with, and a model should read of a source.
-        step: that the weights are from, or the newest of several.
+        checkpoint: that the weights are from: "last", "best" or "average", or those of several,
+            with commas between.
+        step: of this checkpoint, or the newest of several.
     """
 
     path: Path
@@ -143,43 +145,28 @@ class LoadedRun(NamedTuple):
     tokenizer: Tokenizer
     subwords: str
     max_source_length: int
+    checkpoint: str
     step: int
 
 
 @progress("loading the model")
-def load_run(run: RunDirectory, checkpoint: str = "last") -> LoadedRun:
+def load_run(run: RunDirectory, checkpoint: str | None = None) -> LoadedRun:
     """The model of a run directory, in float32.
 
     Args:
         run: the directory.
-        checkpoint: "last", "best" or "average".
+        checkpoint: "last", "best" or "average"; what `run.choose()` names unless given.
 
     Raises:
         InputError: not a run directory, no such checkpoint, or files that do not match.
     """
     config = run.config()
     run.check_unchanged()
+    checkpoint = checkpoint or run.choose()
     run.checkpoints.check_could_hold(config.model, checkpoint)
     model = build_model(config.model)
     step = run.load_weights(model, checkpoint)
     tokenizer, subwords = Tokenizer(run.tokenizer_path), sha256(run.tokenizer_path)
-    return LoadedRun(run.path, model, tokenizer, subwords, config.corpus.max_length, step)
-
-
-def load_translator(
-    run: RunDirectory,
-    checkpoint: str = "last",
-    *,
-    beam_size: int = BEAM_SIZE,
-    alpha: float = ALPHA,
-) -> tuple[Translator, int]:
-    """A translator from a run directory, and the step of its weights.
-
-    It reads sources up to the length that the run was trained with.
-
-    Args:
-        run, checkpoint: see `load_run`, and so are the errors.
-        beam_size, alpha: see `Translator`.
-    """
-    loaded = load_run(run, checkpoint)
-    return Translator.of(loaded, beam_size=beam_size, alpha=alpha), loaded.step
+    return LoadedRun(
+        run.path, model, tokenizer, subwords, config.corpus.max_length, checkpoint, step
+    )

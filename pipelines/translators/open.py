@@ -28,7 +28,7 @@ def open_translator(
         nbest: hypotheses of each sentence that will be wanted, at most `beam_size`.
         beam_size: hypotheses kept; what the model was exported with unless given, or 4.
         alpha: length penalty; what the model was exported with unless given, or 0.6.
-        checkpoint: of a run directory; "last" unless given.
+        checkpoint: of a run directory; what `RunDirectory.choose` names unless given.
         sample: draw from a run directory's model instead of searching.
         alignment: whether the translator is to have `align`, which that of one run directory can.
 

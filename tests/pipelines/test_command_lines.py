@@ -196,6 +196,16 @@ def test_the_flags_that_a_run_leaves_train_the_same_again(trained_run, tmp_path)
     assert set(corpus.splits) == {"train", "valid", "test"}
 
 
+def test_evaluate_scores_what_training_scored(trained_run, corpus, tmp_path, monkeypatch, capfd):
+    run = shutil.copytree(trained_run, tmp_path / "run")
+    files = ["--source", corpus / "test.en", "--reference", corpus / "test.de"]
+    assert call(evaluate.main, ["--run_dir", run, *files], monkeypatch) == 0
+    assert "|checkpoint:average|step:600)" in capfd.readouterr().out
+    trained, found = RunDirectory(run).scores()[:: len(RunDirectory(run).scores()) - 1]
+    for name in ("bleu", "signature", "checkpoint", "step"):
+        assert found[name] == trained[name]
+
+
 @pytest.mark.parametrize("checkpoint", ["last", "best", "average"])
 def test_evaluate_scores_and_records(trained_run, corpus, monkeypatch, capfd, checkpoint):
     before = len(json.loads((trained_run / "scores.json").read_text()))

@@ -27,7 +27,7 @@ def test_ctranslate2(tmp_path, monkeypatch, capsys):
         quantization="int8",
         output=output,
     )
-    assert (status, printed) == (0, f"exported {output}, step {STEP}\n")
+    assert (status, printed) == (0, f"exported {output}, checkpoint last, step {STEP}\n")
     assert CTranslate2Translator(output).translate(["the dog"])[0]
     assert [path.name for path in output.parent.iterdir()] == ["model"]
 
@@ -45,7 +45,8 @@ def test_saved_model_versions(tmp_path, monkeypatch, capsys):
             beam_size=beam_size,
             alpha=alpha,
         )
-        assert (status, printed) == (0, f"exported {tmp_path / str(version or 1)}, step {STEP}\n")
+        path = tmp_path / str(version or 1)
+        assert (status, printed) == (0, f"exported {path}, checkpoint last, step {STEP}\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "5"]
     text = tf.constant(["the old dog sees a house."])
     beam, greedy = (tf.saved_model.load(str(tmp_path / v)).signatures for v in ("1", "5"))
@@ -65,7 +66,7 @@ def test_tflite(tmp_path, monkeypatch, capsys):
         output=output,
         max_source_length=31,
     )
-    assert (status, printed) == (0, f"exported {output}, step {STEP}\n")
+    assert (status, printed) == (0, f"exported {output}, checkpoint last, step {STEP}\n")
     assert read_metadata(output)["max_source_length"] == 31
     assert read_metadata(output)["beam_size"] == 4
     assert open_translator(output).translate(["the dog"])[0]

@@ -19,7 +19,7 @@ from pipelines.run.directory import RunDirectory
 from pipelines.run.metrics import bleu
 from pipelines.translators.base import Translation
 from pipelines.translators.ctranslate2 import CTranslate2Translator
-from pipelines.translators.keras_model import load_translator
+from pipelines.translators.keras_model import Translator, load_run
 from pipelines.translators.open import open_translator
 from tests.support.c_program import compiled, needs_compiler, parse, run
 
@@ -66,7 +66,7 @@ def exported(task, tmp_path_factory):
 @pytest.fixture(scope="module")
 def expected(task):
     """What the Keras model says."""
-    translator, _ = load_translator(RunDirectory(task.run))
+    translator = Translator.of(load_run(RunDirectory(task.run)))
     return [hypotheses[0] for hypotheses in translator.stream(task.sources)]
 
 
@@ -95,7 +95,7 @@ def test_a_c_program_gives_the_same_translations(task, exported, expected, tmp_p
 
 
 def test_ctranslate2_searches_greedily_alike(task, exported):
-    greedy, _ = load_translator(RunDirectory(task.run), beam_size=1)
+    greedy = Translator.of(load_run(RunDirectory(task.run)), beam_size=1)
     expected = greedy.translate(task.sources)
     found = CTranslate2Translator(exported("ctranslate2"), beam_size=1).translate(task.sources)
     same = sum(e == f for e, f in zip(expected, found, strict=True))

@@ -83,5 +83,5 @@ print(sorted({{"tensorflow", "keras", "jax", "torch"}} & set(sys.modules)))
 def test_flags_become_what_they_ask_for():
     wanted = ["--run_dir", "x", "--format", "tflite", "--output", "y", "--max-source-length", "9"]
     flags, options = export.parse(wanted)
-    assert (flags.format, flags.output, flags.checkpoint) == ("tflite", "y", "last")
+    assert (flags.format, flags.output, flags.checkpoint) == ("tflite", "y", None)
     assert options.given() == {"max_source_length": 9}

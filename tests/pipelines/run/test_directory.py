@@ -78,6 +78,25 @@ def test_before_the_first_checkpoint_flags_may_change(run):
     assert reopened(run, seed=8).config().training.seed == 8
 
 
+def test_the_checkpoint_that_is_used_where_none_is_asked_for(run):
+    """The same one after training, in every command line, and to start another run from."""
+    model, optimizer = small_model()
+    assert run.choose() == "last"  # whose absence is told when it is loaded
+    run.checkpoints.save(model, optimizer, RunState(1), keep=9)
+    assert run.choose() == "last"
+    best = {"step": 1, "bleu": 9.5}
+    run.checkpoints.save(model, optimizer, RunState(2, best), keep=9)
+    assert run.choose() == "best"
+    run = reopened(run, average_checkpoints=2)
+    assert run.choose() == "best"  # it has not come to its end
+    run.checkpoints.average(model, 2)
+    assert run.choose() == "average"
+    assert reopened(run, average_checkpoints=1).choose() == "best"
+    run = reopened(run, average_checkpoints=2)
+    run.checkpoints.save(model, optimizer, RunState(3, best), keep=9)
+    assert run.choose() == "best"  # training has gone on
+
+
 def test_reading_makes_no_checkpoints_and_no_history(run):
     """They say what a run is trained with, which only `LockedRun.open` knows."""
     reader = RunDirectory(run.path)

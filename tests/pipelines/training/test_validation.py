@@ -18,7 +18,7 @@ from pipelines.training.callbacks import ValidationAndCheckpoints
 from pipelines.training.progress import Counting
 from pipelines.training.validation import EarlyStopping, Scores, Validation, Validator
 from pipelines.training.workers import Workers
-from pipelines.translators.keras_model import load_translator
+from pipelines.translators.keras_model import Translator, load_run
 from tests.support.runs import open_run, train_flags
 from tests.support.updates import feed, logs
 
@@ -90,7 +90,7 @@ def test_a_best_score_of_long_ago_without_perplexity_is_beaten_by_bleu_alone(run
 
 
 def test_the_perplexity_is_that_of_sentence_after_sentence(trained_run):
-    translator, _ = load_translator(RunDirectory(trained_run))
+    translator = Translator.of(load_run(RunDirectory(trained_run)))
     prepared = open_prepared(trained_run / "prepared")
     tokenizer = Tokenizer(prepared.tokenizer_path)
     nll, right, tokens = 0.0, 0, 0

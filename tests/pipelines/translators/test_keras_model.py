@@ -14,7 +14,7 @@ from pipelines.errors import InputError
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.saved_model import export_saved_model
 from pipelines.run.directory import RunDirectory
-from pipelines.translators.keras_model import load_translator
+from pipelines.translators.keras_model import Translator, load_run
 from tests.support.layer_checks import run_python
 from tests.support.runs import pairs
 
@@ -25,7 +25,7 @@ SENTENCES = [source for source, _ in pairs(37, seed=7)]
 
 @pytest.fixture(scope="module")
 def translator(trained_run):
-    return load_translator(RunDirectory(trained_run), "average")[0]
+    return Translator.of(load_run(RunDirectory(trained_run), "average"))
 
 
 @pytest.fixture(scope="module")
@@ -89,11 +89,11 @@ def test_another_tokenizer_is_refused(trained_run, tmp_path):
     other.tokenizer_path = tmp_path / "tokenizer.model"
     train_tokenizer((" ".join(pair) for pair in pairs(200, 1)), 280, other.tokenizer_path)
     with pytest.raises(InputError, match="model is not what the checkpoints were trained with"):
-        load_translator(other)
+        load_run(other)
     other.tokenizer_path = tmp_path / "absent"
     with pytest.raises(InputError, match="absent is not what the checkpoints were trained"):
-        load_translator(other)
-    assert load_translator(run)[1] == 600
+        load_run(other)
+    assert load_run(run).step == 600
 
 
 def test_saved_model_translates_without_this_package(translator, exported):

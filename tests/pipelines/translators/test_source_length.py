@@ -7,7 +7,7 @@ import pytest
 from pipelines import export
 from pipelines.errors import InputError
 from pipelines.run.directory import RunDirectory
-from pipelines.translators.keras_model import load_translator
+from pipelines.translators.keras_model import Translator, load_run
 from pipelines.translators.open import open_translator
 from pipelines.translators.tflite import read_metadata
 from tests.support import serving_model
@@ -74,4 +74,4 @@ def test_a_tflite_file_reads_128_subwords_or_what_the_model_was_trained_with(run
 
 
 def test_a_translator_says_how_much_it_reads(run, limit):
-    assert load_translator(RunDirectory(run))[0].max_source_length == limit
+    assert Translator.of(load_run(RunDirectory(run))).max_source_length == limit
