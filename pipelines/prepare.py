@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pipelines.command_line import Parser, run
 from pipelines.config import CorpusConfig, default_config
+from pipelines.errors import InputError
 from pipelines.importing import load_tensorflow
 
 DESCRIPTION = """Learn a shared subword vocabulary from parallel text and tokenize it into arrays on
@@ -25,6 +26,12 @@ class PrepareFlags:
     of --tokenizer if that is given"""
     tokens_per_replica: int = 4096
     """batch size of the report that is printed"""
+
+    def __post_init__(self) -> None:
+        if self.tokens_per_replica < 1:
+            raise InputError(
+                f"tokens_per_replica must be at least 1, got {self.tokens_per_replica}"
+            )
 
 
 def _vocabulary_size(flags: argparse.Namespace) -> int:

@@ -109,8 +109,6 @@ def _parse(arguments: Sequence[str]) -> tuple[RunConfig, Corpus | None, Places]:
     parser.add_section(TransformerConfig, "model", default=defaults.model)
     parser.add_section(TrainingConfig, "training", default=defaults.training)
     flags = parser.parse(arguments)
-    if flags.run.prepared:
-        _check_decided_by_preparation(arguments)
     config = RunConfig(defaults.preset, flags.model, flags.corpus, flags.training)
     if origin:
         from pipelines.run.origin import check_fits
@@ -151,6 +149,8 @@ def _defaults(arguments: Sequence[str]) -> tuple[RunConfig, RunDirectory | None]
         run_dir=None,
         tokenizer=None,
     )
+    if early.prepared:
+        _check_decided_by_preparation(arguments)
     has_text = early.train_source or early.train_tsv or early.prepared
     is_demo = early.dataset == "demo" and not has_text
     if not early.initialize_from:

@@ -6,7 +6,7 @@
   valid.source valid.target     held-out text as it is, so that scores are of raw text
   test.source test.target
   text.json                     `pipelines.files.fingerprints` of the files that it was made from
-  lock                          held by the process that writes
+  lock                          of the process that writes, meanwhile
 """
 
 import hashlib
@@ -128,11 +128,7 @@ def prepare(
     if not (directory / "train").exists():
         if "train" not in corpus.splits:
             raise InputError(f"the corpus {corpus.name} has no training pairs")
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot write to {directory}: {error.strerror}") from error
-        with exclusive(directory / "lock"):
+        with exclusive(directory):
             if not (directory / "train").exists():  # another process may have just made it
                 _complete(corpus, directory, settings, model)
     prepared = open_prepared(directory)

@@ -13,6 +13,7 @@ import socket
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 from pipelines.errors import InputError
 
@@ -88,32 +89,65 @@ def check_writable(directory: Path) -> None:
 
 
 @contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[None]:
-    """Holds a lock file until the block or the process ends, however it ends.
+def exclusive(directory: Path, argument: str = "") -> Iterator[None]:
+    """Makes a directory and keeps others out of it until the block or the process ends.
+
+    The file `lock` in it tells who is there, and goes when the block ends. So do the directories
+    that were made, if it fails and has left nothing in them: what is refused leaves no trace.
+
+    Args:
+        directory: the directory.
+        argument: the name of the flag that it was given as, for messages.
 
     Raises:
-        InputError: another process holds it, or the file cannot be written.
+        InputError: another process is there, or the directory cannot be written to.
     """
+    made = [path for path in (directory, *directory.parents) if not os.path.lexists(path)]
     try:
-        file = path.open("a+", encoding="utf-8")
-        is_ours = _try_to_lock(file.fileno())
-        if is_ours:
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {socket.gethostname()}")
-            file.flush()
+        with _lock_of(directory, argument) as file:
+            try:
+                yield
+            finally:
+                with contextlib.suppress(OSError):
+                    os.unlink(file.name)
+    except BaseException:
+        with contextlib.suppress(OSError):  # one that holds something stays
+            for path in made:
+                path.rmdir()
+        raise
+
+
+def _lock_of(directory: Path, argument: str) -> IO[str]:
+    """The lock file of a directory, locked, with the name of this process in it."""
+    path = directory / "lock"
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        while True:
+            file = path.open("a+", encoding="utf-8")
+            if not _try_to_lock(file.fileno()):
+                with file:
+                    file.seek(0)
+                    raise InputError(
+                        f"{directory} is in use by {file.read() or 'another process'}: wait for "
+                        "it, or choose another directory"
+                    )
+            if _is_still(path, file):
+                file.truncate(0)
+                file.write(f"process {os.getpid()} on {socket.gethostname()}")
+                file.flush()
+                return file
+            file.close()  # whoever held it has removed it
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror}") from error
-    with file:
-        if not is_ours:
-            file.seek(0)
-            raise InputError(
-                f"{path.parent} is in use by {file.read() or 'another process'}: wait for it, or "
-                "choose another directory"
-            )
-        try:
-            yield
-        finally:
-            file.truncate(0)
+        where = f"{argument} {directory}" if argument else directory
+        raise InputError(f"cannot write to {where}: {error.strerror}") from error
+
+
+def _is_still(path: Path, file: IO[str]) -> bool:
+    """Whether the path leads to a file that is open."""
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False
 
 
 @contextlib.contextmanager

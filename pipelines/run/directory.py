@@ -8,7 +8,7 @@
       checkpoints/        see `pipelines.run.checkpoints`
       history.jsonl       a line for each log interval and validation
       scores.json         a list of test scores
-      lock                held by the process that trains
+      lock                of the process that trains, meanwhile
 
 `RunDirectory` reads. What trains holds the lock and opens the directory as a `TrainingRun`, which
 writes; there is no other way to a checkpoint.
@@ -60,7 +60,6 @@ class RunDirectory:
         self.events_path = self.path / "events"
         self.history_path = self.path / "history.jsonl"
         self.scores_path = self.path / "scores.json"
-        self.lock_path = self.path / "lock"
         self.id_path = self.path / "id"
 
     def id(self) -> str | None:
@@ -170,11 +169,7 @@ class RunDirectory:
             InputError: another process trains here, the directory holds something else or is
                 damaged, or it cannot be written.
         """
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot write to run_dir {self.path}: {error.strerror}") from error
-        with exclusive(self.lock_path):
+        with exclusive(self.path, "run_dir"):
             remove_leftovers(self.path)
             remove_leftovers(self.checkpoints.path)
             self._check_readable()
@@ -201,22 +196,16 @@ class LockedRun:
         self.path = directory.path
         self._directory = directory
 
-    def begin(self, config: RunConfig) -> None:
-        """Gives a new run its configuration; of an old one, checks that it is that of `config`.
+    def check_continues(self, config: RunConfig) -> None:
+        """Checks that the checkpoints, if there are any, were trained with this configuration.
 
-        It has an `id` from here on.
-
-        `open` checks it as well. Between the two there may be hours of preparing text.
+        `open` does so as well. Between the two there may be hours of preparing text.
 
         Raises:
-            InputError: the checkpoints were trained with another, or it cannot be written.
+            InputError: they were trained with another.
         """
         if earlier := self._earlier():
             check_config_continues(config, earlier, self.path)
-        else:
-            write_json(self._directory.config_path, config.to_dict())
-        if self._directory.id() is None:
-            write_text(self._directory.id_path, f"{uuid.uuid4().hex}\n")
 
     def _earlier(self) -> dict[str, Any]:
         """What the checkpoints were trained with. Empty before the first: the flags may change."""
@@ -228,7 +217,7 @@ class LockedRun:
     def open(self, provenance: Provenance, tokenizer: Path) -> TrainingRun:
         """The run, to start it or to go on with it.
 
-        Writes the configuration and the tokenizer.
+        Writes the configuration and the tokenizer; it has an `id` from here on.
 
         Args:
             provenance: what it is trained with.
@@ -242,6 +231,8 @@ class LockedRun:
         if earlier and RunConfig.from_dict(earlier["config"]).difference(directory.config()):
             _LOG.warning("%s has been changed: written again as it was", directory.config_path)
         write_json(directory.config_path, provenance.config.to_dict())
+        if directory.id() is None:
+            write_text(directory.id_path, f"{uuid.uuid4().hex}\n")
         with new_file(directory.tokenizer_path) as file:
             file.write_bytes(tokenizer.read_bytes())
         return TrainingRun(self.path, provenance)

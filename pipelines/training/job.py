@@ -69,7 +69,7 @@ def run_job(
         if origin and prepared_directory is not None:
             check_same_subwords(prepared.tokenizer_path, origin)
         if locked:
-            locked.begin(config)
+            locked.check_continues(config)
         if corpus is not None:
             prepared = _prepare(config, corpus, directory.path, origin)
         provenance = Provenance.of(

@@ -41,6 +41,11 @@ def places(tmp_path_factory, trained_run):
     return place
 
 
+def content_of(directory):
+    """What there is, to the last byte."""
+    return {path: path.is_file() and path.read_bytes() for path in directory.rglob("*")}
+
+
 def one_error(status, errors):
     """The message of the only error line."""
     *before, line = errors.splitlines()
@@ -147,8 +152,12 @@ def in_place(place, values):
 def test_train(places, tmp_path, monkeypatch, capfd, values, message):
     changed = {"run_dir": tmp_path / "run", "steps": 3, **in_place(places, values)}
     arguments = train_flags(places, splits=["train"], **changed)
+    before = content_of(places)
     status = call(train_wmt.main, arguments, monkeypatch)
     assert re.search(message, one_error(status, capfd.readouterr().err))
+    assert content_of(places) == before
+    # Arrays stay where they were completed: another batch size does not need others.
+    assert (tmp_path / "run").exists() == ("batch" in message)
 
 
 @pytest.mark.parametrize("values, message", WITHOUT_FILES.values(), ids=WITHOUT_FILES)
@@ -202,6 +211,7 @@ def test_flags_that_contradict_each_other(places, tmp_path, monkeypatch, capfd, 
         {"train_source": "train.en", "train_target": "train.de"},
         {"dataset": "demo"},
         {"target_language": "fr"},
+        {"tokenizer": "absent"},
     ],
     ids=lambda values: next(iter(values)),
 )
@@ -226,6 +236,7 @@ def test_prepare(places, tmp_path, monkeypatch, capfd, values, message):
     arguments = flags(**in_place(places, {**files, "vocabulary_size": 288, **values}))
     status = call(prepare.main, arguments, monkeypatch)
     assert re.search(message, one_error(status, capfd.readouterr().err))
+    assert not (tmp_path / "made").exists()
 
 
 @pytest.mark.parametrize(

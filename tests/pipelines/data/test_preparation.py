@@ -155,13 +155,12 @@ def test_files_that_are_there_are_never_replaced(tmp_path, name, also_fails):
     with pytest.raises(InputError, match=f"{name} exists already, .* choose another directory"):
         prepare(corpus, tmp_path, **SETTINGS)
     assert (tmp_path / name).read_text() == "somebody's own"
-    assert {path.name for path in tmp_path.iterdir()} == {name, "lock"}
+    assert {path.name for path in tmp_path.iterdir()} == {name}
 
 
 def test_what_was_not_moved_to_its_place_before_a_kill_is_moved_there(tmp_path, corpus, directory):
     """Nothing is made again."""
     shutil.copytree(directory, tmp_path / "run" / ".prepared")
-    (tmp_path / "run" / ".prepared" / "lock").unlink()
     (tmp_path / "run" / ".prepared" / "valid.source").rename(tmp_path / "run" / "valid.source")
     (tmp_path / "run" / "test.target").write_text("somebody's own")
     with pytest.raises(InputError, match="test.target exists already"):
@@ -188,7 +187,7 @@ def test_interrupted_work_is_begun_again(tmp_path):
 
     with pytest.raises(InputError, match="^line 332 is missing$"):
         prepare(Broken({"train": 331}), tmp_path / "run", **SETTINGS)
-    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["lock"]
+    assert not any(tmp_path.iterdir())
     with pytest.raises(InputError, match="no tokenized corpus"):
         open_prepared(tmp_path / "run")
     assert len(prepare(WordCorpus({"train": 331}), tmp_path / "run", **SETTINGS).train) == 331

@@ -1,5 +1,6 @@
 """Files and directories that are complete or absent."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -85,8 +86,37 @@ def test_a_lock_file_tells_who_holds_it(tmp_path):
     message = f"{tmp_path} is in use by process {os.getpid()} on .*: wait for it, or choose another"
     for _ in range(2):
         with (
-            exclusive(tmp_path / "lock"),
+            exclusive(tmp_path),
             pytest.raises(InputError, match=message),
-            exclusive(tmp_path / "lock"),
+            exclusive(tmp_path),
         ):
             raise AssertionError("two hold it")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_lock_file_that_goes_before_it_is_locked_is_made_anew(tmp_path, monkeypatch):
+    flock, path = fcntl.flock, tmp_path / "lock"
+    path.touch()
+
+    def late(*arguments):
+        monkeypatch.undo()
+        path.unlink()  # as who held it does at the end
+        flock(*arguments)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with exclusive(tmp_path):
+        assert path.read_text().startswith(f"process {os.getpid()} on ")
+
+
+def test_what_fails_under_a_lock_leaves_no_directory_that_it_has_made(tmp_path):
+    with pytest.raises(InputError, match="^refused$"), exclusive(tmp_path / "a" / "b"):
+        raise InputError("refused")
+    assert not any(tmp_path.iterdir())
+    with pytest.raises(InputError, match="^refused$"), exclusive(tmp_path / "a" / "b"):
+        (tmp_path / "a" / "kept").touch()
+        raise InputError("refused")
+    assert [path.name for path in tmp_path.rglob("*")] == ["a", "kept"]
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(InputError, match="^refused$"), exclusive(tmp_path / "mine"):
+        raise InputError("refused")
+    assert (tmp_path / "mine").is_dir()
