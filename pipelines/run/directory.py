@@ -87,7 +87,11 @@ class RunDirectory:
             return RunConfig.from_dict(json.loads(self.config_path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             raise InputError(f"{self.path} is not a run directory: no config.json") from None
-        except (OSError, KeyError, TypeError, ValueError, RecursionError) as error:
+        except KeyError as error:  # CTranslate2 models have such a file as well
+            raise InputError(
+                f"{self.path} is not a run directory: its config.json has no {error.args[0]}"
+            ) from error
+        except (OSError, TypeError, ValueError, RecursionError) as error:
             raise InputError(f"{self.config_path} cannot be read: {first_line(error)}") from error
 
     def check_unchanged(self) -> None:

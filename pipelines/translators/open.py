@@ -41,9 +41,7 @@ def open_translator(
     found = [_recognize(name) for name in names]
     for name, (form, _) in zip(names, found, strict=True):
         if len(names) > 1 and form is not RUN_DIRECTORY:
-            raise InputError(
-                f"each of several models must be a run directory, not {form.name}: {name}"
-            )
+            raise InputError(f"several models must be run directories, but {name} is {form.name}")
     given = {"beam_size": beam_size, "alpha": alpha, "checkpoint": checkpoint, "sample": sample}
     settings = {name: value for name, value in given.items() if value is not None}
     if nbest > 1:
@@ -55,8 +53,16 @@ def open_translator(
     form, where = found[0]
     for name, value in settings.items():
         if name not in form.settings:
-            raise InputError(f"{name} cannot be chosen for {form.name}, got {value}: {where}")
+            raise InputError(_refusal(name, value, form, where))
     return open_runs(names, settings) if len(names) > 1 else form.open(where, settings)
+
+
+def _refusal(name: str, value: object, form: Form, where: str) -> str:
+    """Why something that was given cannot be chosen."""
+    if name not in ("checkpoint", "sample", "alignment"):
+        return f"{name} cannot be chosen for {form.name}, got {value}: {where}"
+    flag = f"--{name} {value}" if name == "checkpoint" else f"--{name}"
+    return f"{flag} needs a run directory, but {where} is {form.name}"
 
 
 def _recognize(model: str) -> tuple[Form, str]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
+from pipelines.errors import InputError
 from pipelines.translators.base import Sampling, Translation
 from pipelines.translators.keras_model import LoadedRun, Translator
 from tf_relpos import sample
@@ -20,9 +21,18 @@ class SamplingTranslator(Translator):
     Args:
         loaded: what a run has trained, or several.
         sampling: how to draw.
+
+    Raises:
+        InputError: `top_k` is more than there are subwords.
     """
 
     def __init__(self, loaded: LoadedRun, sampling: Sampling):
+        vocabulary_size = loaded.model.config.vocabulary_size
+        if sampling.top_k is not None and sampling.top_k > vocabulary_size:
+            raise InputError(
+                f"top_k must be at most the {vocabulary_size} subwords of the model, "
+                f"got {sampling.top_k}"
+            )
         super().__init__(loaded.model, loaded.tokenizer, max_source_length=loaded.max_source_length)
         self.sampling = sampling
         self._first = self._given = 0

@@ -112,7 +112,7 @@ def test_reading_makes_no_checkpoints_and_no_history(run):
         (None, "is not a run directory: no config.json"),
         ("{", "config.json cannot be read: "),
         ("[]", "config.json cannot be read: "),
-        ('{"preset": "tiny"}', "config.json cannot be read: 'model'"),
+        ('{"preset": "tiny"}', "is not a run directory: its config.json has no model"),
         ('{"preset": 1, "model": {"heads": 3}}', "config.json cannot be read: .*heads"),
     ],
 )

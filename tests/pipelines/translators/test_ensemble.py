@@ -61,7 +61,7 @@ def test_an_ensemble_reads_as_much_as_the_least_of_its_runs(tmp_path):
 def test_what_cannot_be_an_ensemble(trained_run):
     with pytest.raises(InputError, match="tokenizer.model of .* is not that of"):
         open_translator([forms()["run"], trained_run])
-    with pytest.raises(InputError, match="must be a run directory, not a TFLite model: "):
+    with pytest.raises(InputError, match="models must be run directories, but .* is a TFLite"):
         open_translator([forms()["run"], forms()["tflite"]])
 
 

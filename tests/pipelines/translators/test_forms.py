@@ -110,18 +110,17 @@ def test_a_saved_model_answers_with_the_settings_of_its_export_unless_others_are
         (
             "x.tflite",
             {"checkpoint": "best"},
-            "checkpoint cannot be chosen for a TFLite model",
+            "--checkpoint best needs a run directory, but .*/x.tflite is a TFLite model$",
         ),
-        ("ct2", {"checkpoint": "best"}, "checkpoint cannot be chosen for a CTranslate2 model"),
         (
             "ct2",
             {"sample": Sampling()},
-            "sample cannot be chosen for a CTranslate2 model, got temp",
+            "^--sample needs a run directory, but .*/ct2 is a CTranslate2 model$",
         ),
         (
             "ct2",
             {"alignment": True},
-            "alignment cannot be chosen for a CTranslate2 model, got True",
+            "^--alignment needs a run directory, but .*/ct2 is a CTranslate2 model$",
         ),
         ("ct2", {}, "ct2 cannot be read"),
     ],
@@ -133,6 +132,15 @@ def test_what_cannot_be_opened(tmp_path, path, choices, message):
         (tmp_path / file).write_text("")
     with pytest.raises(InputError, match=message):
         open_translator(tmp_path / path, **choices)
+
+
+def test_what_only_run_directories_can_do():
+    """Also of URLs, to which nothing is sent."""
+    url = "http://localhost:1/v1/models/demo"
+    for choices, flag in (({"sample": Sampling()}, "sample"), ({"alignment": True}, "alignment")):
+        with pytest.raises(InputError) as refused:
+            open_translator(url, **choices)
+        assert str(refused.value) == f"--{flag} needs a run directory, but {url} is a served model"
 
 
 def test_a_run_directory_that_holds_its_exports_is_a_run_directory(tmp_path):

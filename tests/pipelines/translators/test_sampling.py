@@ -2,10 +2,11 @@
 
 import pytest
 
+from pipelines.errors import InputError
 from pipelines.translators.base import Sampling
 from pipelines.translators.open import open_translator
 from tests.support.exported_forms import forms
-from tests.support.serving_model import sentences
+from tests.support.serving_model import exported, sentences
 
 pytestmark = pytest.mark.tensorflow_only
 
@@ -22,6 +23,16 @@ def test_a_seed_draws_the_same_however_sentences_are_grouped():
     together = drawn(16, seed=3)
     assert drawn(5, seed=3) == together
     assert sum(a != b for a, b in zip(together, drawn(16, seed=4), strict=True)) > 8
+
+
+def test_no_more_subwords_than_there_are_can_be_drawn_from():
+    size = exported()[0].model.config.vocabulary_size
+    with pytest.raises(InputError) as refused:
+        drawn(16, top_k=size + 1)
+    assert str(refused.value) == (
+        f"top_k must be at most the {size} subwords of the model, got {size + 1}"
+    )
+    assert len(drawn(16, top_k=size)) == len(SOURCES)
 
 
 def test_the_same_sentence_is_drawn_anew():
