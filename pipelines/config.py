@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from simple_parsing import choice
+
 from pipelines.corpora.corpus import Corpus
 from pipelines.corpora.demo.corpus import DemoCorpus
 from pipelines.corpora.text_files import TextFileCorpus
@@ -48,12 +50,20 @@ class CorpusConfig:
     """code of the target language"""
     tokenizer: str | None = None
     """an existing SentencePiece model to use instead of learning subwords from the text"""
+    subword_model: str | None = choice("unigram", "bpe", "word", default=None)
+    """how subwords are learnt from the text; word takes its words as they are, of text that is
+    already cut into subwords; unigram unless given"""
     max_length: int = 256
     """pairs with more subwords on a side are dropped, the end mark included"""
     num_shapes: int = 8
     """the most length buckets; more waste less on padding and compile longer"""
 
     def __post_init__(self) -> None:
+        if self.subword_model and self.tokenizer:
+            raise InputError(
+                "subword_model must not be given with --tokenizer, whose subwords are used; got "
+                f"{self.subword_model}"
+            )
         if self.max_length < 2:
             raise InputError(
                 f"max_length must be at least 2 (a subword and the end mark), got {self.max_length}"
@@ -210,6 +220,12 @@ class RunConfig:
     corpus: CorpusConfig
     training: TrainingConfig
 
+    def __post_init__(self) -> None:
+        if self.training.subword_sampling and self.corpus.subword_model not in (None, "unigram"):
+            raise InputError(
+                f"subword_sampling needs subword_model unigram, got {self.corpus.subword_model}"
+            )
+
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 
@@ -274,7 +290,7 @@ MAY_CHANGE = {
 HELD_OUT_TEXT = tuple(
     f"{split}_{side}" for split in ("valid", "test") for side in ("source", "target", "tsv")
 )
-TEXT = {"train_source", "train_target", "train_tsv", *HELD_OUT_TEXT, "tokenizer"}
+TEXT = {"train_source", "train_target", "train_tsv", *HELD_OUT_TEXT, "tokenizer", "subword_model"}
 
 # What `pipelines.prepare` settles: these flags would do nothing beside --prepared.
 DECIDED_BY_PREPARATION = {

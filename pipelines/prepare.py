@@ -64,6 +64,7 @@ def main(arguments: Sequence[str]) -> None:
         max_length=flags.corpus.max_length,
         num_shapes=flags.corpus.num_shapes,
         tokenizer=flags.corpus.tokenizer,
+        subword_model=flags.corpus.subword_model or "unigram",
     )
     buckets = prepared.train.buckets
     sizes = batch_sizes(buckets, flags.prepare.tokens_per_replica, 1)

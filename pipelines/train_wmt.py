@@ -148,6 +148,7 @@ def _defaults(arguments: Sequence[str]) -> tuple[RunConfig, RunDirectory | None]
         initialize_from=None,
         run_dir=None,
         tokenizer=None,
+        subword_model=None,
     )
     if early.prepared:
         _check_decided_by_preparation(arguments)
@@ -158,11 +159,12 @@ def _defaults(arguments: Sequence[str]) -> tuple[RunConfig, RunDirectory | None]
         return _with_vocabulary_of(early.tokenizer, defaults), None
     from pipelines.run.origin import origin_of  # NumPy, which is slow
 
-    if early.tokenizer:
-        raise InputError(
-            f"tokenizer must not be given with --initialize_from, whose subwords are used; got "
-            f"{early.tokenizer}"
-        )
+    for name in ("tokenizer", "subword_model"):
+        if value := getattr(early, name):
+            raise InputError(
+                f"{name} must not be given with --initialize_from, whose subwords are used; got "
+                f"{value}"
+            )
     if not early.run_dir:
         raise InputError("initialize_from needs --run_dir, the directory of the new run")
     origin = origin_of(early.initialize_from, early.run_dir)

@@ -92,6 +92,7 @@ def prepare(
     max_length: int = MAX_LENGTH,
     num_shapes: int = NUM_SHAPES,
     tokenizer: str | Path | None = None,
+    subword_model: str = "unigram",
 ) -> Prepared:
     """Makes the tokenizer and the arrays of a corpus, or opens those that are there already.
 
@@ -106,6 +107,7 @@ def prepare(
         num_shapes: the most length buckets.
         tokenizer: an existing SentencePiece model to use instead of learning one; it has
             `vocabulary_size` pieces once it is adapted, see `pipelines.data.subword_model`.
+        subword_model: how to learn one, see `pipelines.data.tokenizer.train_tokenizer`.
 
     Raises:
         InputError: the directory holds a preparation with other settings, of other text or a
@@ -124,6 +126,7 @@ def prepare(
         "max_length": max_length,
         "num_shapes": num_shapes,
         "tokenizer": None if model is None else hashlib.sha256(model).hexdigest(),
+        "subword_model": subword_model,
     }
     if not (directory / "train").exists():
         if "train" not in corpus.splits:
@@ -204,7 +207,12 @@ def _make(corpus: Corpus, directory: Path, settings: dict[str, Any], model: byte
         _LOG.info(f"learning {vocabulary_size:,} subwords from {corpus.name}")
         with progress("reading text", "sentences") as work:
             sentences = _then_learn(chain.from_iterable(corpus.pairs("train")), work)
-            train_tokenizer(sentences, vocabulary_size, tokenizer_path)
+            train_tokenizer(
+                sentences,
+                vocabulary_size,
+                tokenizer_path,
+                subword_model=settings["subword_model"],
+            )
         pairs = work.done // 2
     else:
         tokenizer_path.write_bytes(model)
@@ -273,6 +281,7 @@ def _sums(tokenizer: Path, held_out: Iterable[str]) -> dict[str, str]:
 
 
 def _check_same(directory: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
+    found = {"subword_model": "unigram", **found}  # as before there were others
     for name, value in wanted.items():
         if found.get(name) != value:
             raise InputError(

@@ -19,11 +19,11 @@ from pipelines.data.subword_model import read_model
 from pipelines.errors import InputError
 from pipelines.files.atomic import new_file
 
-# The four special ids, the 256 bytes of `byte_fallback`, and one character.
+# The four special ids, the 256 bytes of `byte_fallback`, and one character; or one word.
 _SMALLEST_VOCABULARY = 4 + 256 + 1
+_SMALLEST_OF_WORDS = 4 + 1
 
 _TRAINING: dict[str, Any] = {
-    "model_type": "unigram",
     "pad_id": PAD_ID,
     "unk_id": UNKNOWN_ID,
     "bos_id": START_ID,
@@ -38,6 +38,13 @@ _TRAINING: dict[str, Any] = {
     "num_threads": 16,
     "shuffle_input_sentence": True,
     "minloglevel": 2,
+}
+# Words are pieces as they stand in the text. In bytes, one that is unknown would lose the space
+# before it.
+_WORDS = {
+    "normalization_rule_name": "identity",
+    "byte_fallback": False,
+    "unk_surface": " <unk>",
 }
 
 
@@ -68,6 +75,7 @@ def train_tokenizer(
     vocabulary_size: int,
     path: str | Path,
     *,
+    subword_model: str = "unigram",
     sample_size: int = 1_000_000,
 ) -> None:
     """Learns subwords and writes the SentencePiece model; the same text gives the same bytes.
@@ -78,16 +86,24 @@ def train_tokenizer(
             beyond 4,192 bytes are not learnt from.
         vocabulary_size: V, pieces to learn, special ids and single bytes included.
         path: where the model appears, complete.
+        subword_model: "unigram", "bpe", or "word": what stands between white space is a piece as
+            it is, the most frequent ones are known, and others are `<unk>`.
         sample_size: the most sentences to learn from, more than 100.
 
     Raises:
         InputError: the text holds nothing to learn from, or too little or too much of it for
             `vocabulary_size`.
     """
-    if vocabulary_size < _SMALLEST_VOCABULARY:
+    settings = {**_TRAINING, "model_type": subword_model}
+    if subword_model == "word":
+        settings |= _WORDS
+        smallest, what = _SMALLEST_OF_WORDS, "the words of the text"
+    else:
+        smallest, what = _SMALLEST_VOCABULARY, "256 bytes and the characters of the text"
+    if vocabulary_size < smallest:
         raise InputError(
-            f"vocabulary_size must be at least {_SMALLEST_VOCABULARY} (4 special ids, 256 bytes "
-            f"and the characters of the text), got {vocabulary_size}"
+            f"vocabulary_size must be at least {smallest} (4 special ids, {what}), "
+            f"got {vocabulary_size}"
         )
     stream, model, is_wanted = KeptErrors(sentences), io.BytesIO(), True
 
@@ -104,7 +120,7 @@ def train_tokenizer(
             model_writer=model,
             vocab_size=vocabulary_size,
             input_sentence_size=sample_size,
-            **_TRAINING,
+            **settings,
         )
 
     try:

@@ -108,6 +108,7 @@ def _prepare(
         max_length=config.corpus.max_length,
         num_shapes=config.corpus.num_shapes,
         tokenizer=origin.tokenizer_path if origin else config.corpus.tokenizer,
+        subword_model=config.corpus.subword_model or "unigram",
     )
 
 
@@ -115,6 +116,7 @@ def _as_prepared(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     """The configuration with what was decided when the corpus was prepared."""
     names = ("source_language", "target_language", "max_length", "num_shapes")
     decided = {name: settings[name] for name in names}
+    decided["subword_model"] = settings.get("subword_model")  # of late
     return dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, vocabulary_size=settings["vocabulary_size"]),

@@ -1,5 +1,6 @@
 """From text to arrays: everything arrives, is found again, and is refused when it does not fit."""
 
+import json
 import random
 import shutil
 
@@ -15,6 +16,7 @@ from pipelines.data.dataset import METADATA_FILE
 from pipelines.data.preparation import open_prepared, prepare
 from pipelines.data.tokenizer import Tokenizer
 from pipelines.errors import InputError
+from pipelines.files.checksums import write_checksums
 
 
 class WordCorpus:
@@ -229,6 +231,19 @@ def test_a_flipped_bit_is_noticed(tmp_path, name):
     (tmp_path / "train" / "SHA256SUMS").unlink()
     with pytest.raises(InputError, match="/SHA256SUMS cannot be read"):
         prepare(corpus, tmp_path, **SETTINGS)
+
+
+def test_subwords_of_another_kind_are_another_preparation(tmp_path, corpus, directory):
+    with pytest.raises(InputError, match="with subword_model 'unigram', got 'bpe': choose another"):
+        prepare(corpus, directory, subword_model="bpe", **SETTINGS)
+    # Where nothing is said of it, it is what was the only kind then.
+    train = shutil.copytree(directory, tmp_path / "run") / "train"
+    metadata = json.loads((train / METADATA_FILE).read_text())
+    assert metadata["settings"].pop("subword_model") == "unigram"
+    (train / METADATA_FILE).write_text(json.dumps(metadata))
+    (train / "SHA256SUMS").unlink()
+    write_checksums(train)
+    assert prepare(corpus, tmp_path / "run", **SETTINGS).train.metadata == metadata
 
 
 def test_two_preparations_in_one_directory(tmp_path):

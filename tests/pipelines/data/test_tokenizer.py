@@ -181,13 +181,34 @@ def test_impossible_vocabulary_sizes_are_refused(tmp_path, vocabulary_size, mess
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_limit_told_is_the_limit(tmp_path):
+@pytest.mark.parametrize("subword_model", ["unigram", "bpe", "word"])
+def test_the_limit_told_is_the_limit(tmp_path, subword_model):
+    def train(vocabulary_size):
+        path = tmp_path / "tokenizer.model"
+        train_tokenizer(sentences(), vocabulary_size, path, subword_model=subword_model)
+        return sentencepiece_model_pb2.ModelProto.FromString(path.read_bytes()).trainer_spec
+
     with pytest.raises(InputError) as too_high:
-        train_tokenizer(sentences(), 5000, tmp_path / "tokenizer.model")
+        train(5000)
     limit = int(str(too_high.value).split("at most ")[1].split()[0])
-    train_tokenizer(sentences(), limit, tmp_path / "tokenizer.model")
+    spec = train(limit)
+    assert spec.model_type == getattr(spec, subword_model.upper())
     with pytest.raises(InputError):
-        train_tokenizer(sentences(), limit + 1, tmp_path / "tokenizer.model")
+        train(limit + 1)
+
+
+def test_words_are_pieces_as_they_stand_in_text_that_is_cut_already(tmp_path):
+    path, words = tmp_path / "tokenizer.model", ["ein", "Hau@@", "s", "½", "a\u00a0b", "Ｂ…"]
+    with pytest.raises(InputError, match="^vocabulary_size must be at least 5 .*, got 4$"):
+        train_tokenizer(words, 4, path, subword_model="word")
+    train_tokenizer([" ".join(words)] * 9, 4 + len(words), path, subword_model="word")
+    tokenizer = Tokenizer(path)
+    text = " ".join(words[::-1])
+    assert len(set(tokenizer.encode(tf.constant([text])).numpy()[0][:-1])) == len(words)
+    assert round_trip(tokenizer, [text]) == [text]
+    # Those that follow each other become one.
+    unknown = ["ein Ba@@ s", "s Ba@@ um"]
+    assert round_trip(tokenizer, unknown) == ["ein <unk> s", "s <unk>"]
 
 
 @pytest.mark.parametrize("text", [[], [""], [" ", "\t"], ["x" * 5000]])
