@@ -36,7 +36,8 @@ from pipelines.files.atomic import (
 )
 from pipelines.files.checksums import sha256
 from pipelines.files.records import append_line, read_json, rewind, write_json
-from pipelines.run.checkpoints import Checkpoints, CheckpointWriter
+from pipelines.run.checkpoint_writer import CheckpointWriter
+from pipelines.run.checkpoints import Checkpoints
 from pipelines.run.provenance import Provenance, check_config_continues
 
 if TYPE_CHECKING:

@@ -60,14 +60,7 @@ def train(
             "precision": provenance.precision,
         }
     )
-    sampler = _sampler(config, prepared)
-    buckets = with_room(prepared.train.buckets) if sampler else prepared.train.buckets
-    sizes = batch_sizes(buckets, training.tokens_per_replica, provenance.replicas)
-    plan = EpochPlan(prepared.train.pairs_per_bucket, sizes, training.seed)
-    if run:
-        report = bucket_report(buckets, sizes, prepared.train.metadata["dropped"])
-        _LOG.info("%s", report)
-        write_text(run.path / "buckets.txt", report + "\n")
+    plan, sampler = _plan(provenance, prepared, run)
     trainer = _make_trainer(provenance, workers.strategy)
     state = _restore(config, run, trainer, workers)
     first_step = state.step
@@ -107,6 +100,28 @@ def train(
             ],
         )
     return interruption.signal
+
+
+def _plan(
+    provenance: Provenance, prepared: Prepared, run: TrainingRun | None
+) -> tuple[EpochPlan, SubwordSampler | None]:
+    """Which pairs make which batch, and what draws their subwords anew, if anything does.
+
+    The shapes of the batches are reported.
+    """
+    training = provenance.config.training
+    sampler, buckets = None, prepared.train.buckets
+    if training.subword_sampling:
+        tokenizer = prepared.tokenizer_path
+        sampler = SubwordSampler(tokenizer, training.subword_sampling, training.seed)
+        buckets = with_room(buckets)
+    sizes = batch_sizes(buckets, training.tokens_per_replica, provenance.replicas)
+    plan = EpochPlan(prepared.train.pairs_per_bucket, sizes, training.seed)
+    if run:
+        report = bucket_report(buckets, sizes, prepared.train.metadata["dropped"])
+        _LOG.info("%s", report)
+        write_text(run.path / "buckets.txt", report + "\n")
+    return plan, sampler
 
 
 def _restore(
@@ -226,13 +241,6 @@ def _early_stopping(
     if not patience:
         return []
     return [EarlyStopping(state, workers, patience=patience, valid_every=every)]
-
-
-def _sampler(config: RunConfig, prepared: Prepared) -> SubwordSampler | None:
-    training = config.training
-    if not training.subword_sampling:
-        return None
-    return SubwordSampler(prepared.tokenizer_path, training.subword_sampling, training.seed)
 
 
 def _announce(

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from pipelines.errors import InputError
-from pipelines.run.checkpoints import CheckpointWriter, RunState
+from pipelines.run.checkpoint_writer import CheckpointWriter
+from pipelines.run.checkpoints import RunState
 from tests.support.runs import provenance, small_model
 
 pytestmark = pytest.mark.tensorflow_only
