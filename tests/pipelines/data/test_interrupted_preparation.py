@@ -41,10 +41,11 @@ def expected(text, tmp_path_factory):
 
 
 def contents(directory):
+    """All files but the lock, which a killed process leaves."""
     return {
         str(path.relative_to(directory)): path.read_bytes()
         for path in directory.rglob("*")
-        if path.is_file()
+        if path.is_file() and path.name != "lock"
     }
 
 
