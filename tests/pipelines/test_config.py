@@ -89,7 +89,8 @@ def test_it_is_read_back_from_json():
 def test_older_files_lack_fields_and_mean_what_they_meant():
     config = default_config("base", demo=True)
     values = config.to_dict()
-    for name in ("train_tsv", "valid_tsv", "test_tsv", "corpus_weights", "tokenizer"):
+    since = ("train_tsv", "valid_tsv", "test_tsv", "corpus_weights", "tokenizer", "subword_model")
+    for name in since:
         del values["corpus"][name]
     for name in ("initialize_from", "freeze", "patience", "subword_sampling"):
         del values["training"][name]
