@@ -103,9 +103,11 @@ def exclusive(directory: Path, argument: str = "") -> Iterator[None]:
         InputError: another process is there, or the directory cannot be written to.
     """
     made = [path for path in (directory, *directory.parents) if not os.path.lexists(path)]
+    name = f"{argument} {directory}" if argument else str(directory)
     try:
-        with _lock_of(directory, argument) as file:
+        with _lock_of(directory, name) as file:
             try:
+                _sign(file, name)
                 yield
             finally:
                 with contextlib.suppress(OSError):
@@ -117,32 +119,37 @@ def exclusive(directory: Path, argument: str = "") -> Iterator[None]:
         raise
 
 
-def _lock_of(directory: Path, argument: str) -> IO[str]:
-    """The lock file of a directory, locked, with the name of this process in it."""
+def _lock_of(directory: Path, name: str) -> IO[bytes]:
+    """The lock file of a directory, locked."""
     path = directory / "lock"
     try:
         directory.mkdir(parents=True, exist_ok=True)
         while True:
-            file = path.open("a+", encoding="utf-8")
+            file = path.open("a+b", buffering=0)
             if not _try_to_lock(file.fileno()):
                 with file:
                     file.seek(0)
-                    raise InputError(
-                        f"{directory} is in use by {file.read() or 'another process'}: wait for "
-                        "it, or choose another directory"
-                    )
+                    holder = file.read().decode(errors="replace") or "another process"
+                raise InputError(
+                    f"{directory} is in use by {holder}: wait for it, or choose another directory"
+                )
             if _is_still(path, file):
-                file.truncate(0)
-                file.write(f"process {os.getpid()} on {socket.gethostname()}")
-                file.flush()
                 return file
             file.close()  # whoever held it has removed it
     except OSError as error:
-        where = f"{argument} {directory}" if argument else directory
-        raise InputError(f"cannot write to {where}: {error.strerror}") from error
+        raise InputError(f"cannot write to {name}: {error.strerror}") from error
 
 
-def _is_still(path: Path, file: IO[str]) -> bool:
+def _sign(file: IO[bytes], name: str) -> None:
+    """Writes into a lock file who holds it."""
+    try:
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
+    except OSError as error:
+        raise InputError(f"cannot write to {name}: {error.strerror}") from error
+
+
+def _is_still(path: Path, file: IO[bytes]) -> bool:
     """Whether the path leads to a file that is open."""
     try:
         return os.path.samestat(os.stat(path), os.fstat(file.fileno()))

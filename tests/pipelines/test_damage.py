@@ -473,7 +473,7 @@ def test_reading_is_safe_while_old_checkpoints_go(run, trained):
 
 def test_commands_name_the_damaged_file(corpus, trained_run, tmp_path, monkeypatch, capfd):
     copy = RunDirectory(shutil.copytree(trained_run, tmp_path / "run"))
-    damage(copy.checkpoints.path / f"step-{copy.checkpoints.steps()[-1]:08d}" / FILES[0], "cut")
+    damage(copy.checkpoints.average_path / FILES[0], "cut")
     arguments = flags(run_dir=copy.path, source=corpus / "test.en", reference=corpus / "test.de")
     capfd.readouterr()
     assert call(evaluate.main, arguments, monkeypatch) == 2

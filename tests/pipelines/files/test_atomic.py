@@ -9,6 +9,7 @@ import pytest
 
 from pipelines.errors import InputError
 from pipelines.files.atomic import exclusive, new_directory, new_file, remove_leftovers, write_text
+from tests.support.full_disk import largest_files
 from tests.support.runs import ENVIRONMENT
 
 WRITER = """
@@ -116,6 +117,13 @@ def test_what_fails_under_a_lock_leaves_no_directory_that_it_has_made(tmp_path):
         (tmp_path / "a" / "kept").touch()
         raise InputError("refused")
     assert [path.name for path in tmp_path.rglob("*")] == ["a", "kept"]
+    with (
+        largest_files(0),
+        pytest.raises(InputError, match="^cannot write to x .*/full: File too large$"),
+        exclusive(tmp_path / "full", "x"),
+    ):
+        raise AssertionError("the lock was not written")
+    assert not (tmp_path / "full").exists()
     (tmp_path / "mine").mkdir()
     with pytest.raises(InputError, match="^refused$"), exclusive(tmp_path / "mine"):
         raise InputError("refused")
