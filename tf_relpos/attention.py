@@ -22,8 +22,8 @@ from tf_relpos.config import (
 )
 from tf_relpos.relation_ops import (
     Relations,
+    are_in_blocks,
     attend_in_blocks,
-    queries_at_once,
     relation_scores,
     relation_values,
 )
@@ -265,10 +265,10 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             if table is not None
         }
 
-        size = None
+        in_blocks: bool | None = False
         if tables and len(query.shape) == 4:
-            size = queries_at_once(query, key, training)
-        if size is None:
+            in_blocks = are_in_blocks(query, key, training)
+        if in_blocks is False:
             weights = self._weigh(query, key, tables, relations, attention_mask)
             weights = ops.cast(weights, self.compute_dtype)
             kept = self._dropout_layer(weights, training=training) if self.dropout else weights
@@ -281,7 +281,6 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         if attention_mask is not None:
             attention_mask = both(attention_mask, ops.ones((1, 1, 1, 1), "bool"))
         attended, *weights = attend_in_blocks(
-            size,
             self._weigh,
             self._combine,
             query,
@@ -292,6 +291,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             attention_mask,
             kept,
             with_weights=return_attention_scores,
+            may_be_whole=in_blocks is None,
         )
         return attended, weights[0] if weights else None
 

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -43,7 +43,6 @@ BLOCK = 1 << 20
 FEWEST = 64
 
 Relations = Tensor | RelativePositions
-Gradient = Callable[..., Any]
 
 
 def relation_scores(
@@ -126,7 +125,6 @@ def choose_implementation(implementation: str, relations: Relations, table: Tens
 
 
 def attend_in_blocks(
-    size: int | Tensor,
     weigh: Callable[..., Tensor],
     combine: Callable[..., Tensor],
     query: Tensor,
@@ -137,14 +135,14 @@ def attend_in_blocks(
     mask: Tensor | None = None,
     kept: Tensor | None = None,
     with_weights: bool = False,
+    may_be_whole: bool = False,
 ) -> tuple[Tensor, ...]:
-    """Eq. 3 and 4 for `size` queries at a time, since queries do not depend on each other.
+    """Eq. 3 and 4 for some queries at a time, since queries do not depend on each other.
 
     Memory is that of one block's pairs: the backward pass computes the weights again, as does
     FlashAttention (Dao et al. 2022), whose gradient this is, with the terms of the relations.
 
     Args:
-        size: how many queries make a block, from 1 to T.
         weigh: the softmax of Eq. 4, `(query, key, tables, relations, mask) -> [B, N, T, S]`.
         combine: Eq. 3, `(weights, value, tables, relations) -> [B, T, N, H]`.
         query: `[B, T, N, H]`, scaled.
@@ -154,74 +152,146 @@ def attend_in_blocks(
         mask: which pairs are seen, `[B or 1, N or 1, T or 1, S or 1]`.
         kept: what dropout multiplies the weights by, `[B, N, T, S]`.
         with_weights: whether to return the weights, before dropout, as well.
+        may_be_whole: whether it may turn out when a graph runs that the sentences are short: all
+            queries are then computed at once, and the backward pass finds their weights.
 
     Returns:
         A tuple of the attended values `[B, T, N, H]` and, if asked for, the weights `[B, N, T, S]`.
     """
-    B, T, N, _ = ops.shape(query)
-    S, H = ops.shape(key)[2], value.shape[-1]
-    dtype = keras.backend.standardize_dtype(query.dtype)
     of_relations, from_tensors = _tensors_of(relations)
-    fixed = {"mask": mask, "kept": kept}
-    fixed = {name: x for name, x in fixed.items() if x is not None}
+    optional = {"mask": mask, "kept": kept}
+    optional = {name: x for name, x in optional.items() if x is not None}
 
-    @ops.custom_gradient
-    def attend(query: Tensor, key: Tensor, value: Tensor, *others: Tensor) -> Any:
-        vectors, others = others[: len(tables)], others[len(tables) :]
-        named = dict(zip(tables, vectors, strict=True))
-        constants = dict(zip(fixed, others, strict=False))
-        mask, kept = constants.get("mask"), constants.get("kept")
-        relations = from_tensors(*others[len(fixed) :])
+    def attention_of(inputs: Sequence[Tensor]) -> _Attention:
+        query, key, value, *others = inputs
+        own_tables = dict(zip(tables, others, strict=False))
+        options = dict(zip(optional, others[len(tables) :], strict=False))
+        own_relations = from_tensors(*others[len(tables) + len(optional) :])
+        if isinstance(own_relations, RelativePositions):
+            # Seen from within a branch, as XLA takes lengths from without for unknown.
+            T, S = ops.shape(query)[1], ops.shape(key)[2]
+            own_relations = own_relations._replace(query_length=T, key_length=S)
+        return _Attention(weigh, combine, query, key, value, own_tables, own_relations, **options)
 
-        def dropped(weights: Tensor, block: _Block) -> Tensor:
-            return weights if kept is None else weights * block.of(kept, 2)
+    def either(whole: Callable[[], Any], in_blocks: Callable[[], Any]) -> Any:
+        if not may_be_whole:
+            return in_blocks()
+        return ops.cond(_are_few(query, key, WIDEST), whole, in_blocks)
 
-        def forward(block: _Block) -> tuple[list[Tensor], list[Tensor]]:
-            own, asked = block.of(query, 1), block.relations(relations)
-            weights = ops.cast(weigh(own, key, named, asked, block.of(mask, 2)), dtype)
-            attended = combine(dropped(weights, block), value, named, asked)
-            return [attended, weights][: 1 + with_weights], []
+    def attend(*inputs: Tensor) -> tuple[Any, Tensor]:
+        def whole() -> tuple[list[Tensor], Tensor]:
+            attended, weights, exact = attention_of(inputs).results()
+            return [attended, weights][: 1 + with_weights], exact
 
-        def gradient(*upstream: Any, **keywords: Any) -> tuple[Tensor | None, ...]:
-            by_output = keras.tree.flatten([*upstream, *keywords.values()])
+        def in_blocks() -> tuple[list[Tensor], Tensor]:
+            attention = attention_of(inputs)
+            B, T, N, _ = ops.shape(attention.query)
+            S, H = ops.shape(attention.key)[2], attention.value.shape[-1]
 
-            def backward(block: _Block) -> tuple[list[Tensor], list[Tensor]]:
-                own, asked = block.of(query, 1), block.relations(relations)
-                by_attended = block.counted(block.of(by_output[0], 1), 1)
-                weights = weigh(own, key, named, asked, block.of(mask, 2))
-                used = dropped(ops.cast(weights, dtype), block)
-                by_weights = ops.einsum("btnh,bnsh->bnts", by_attended, value)
-                if "value" in named:
-                    by_weights += relation_scores(by_attended, asked, named["value"])
-                by_weights = dropped(by_weights, block)
-                if with_weights:
-                    by_weights += block.counted(block.of(by_output[1], 2), 2)
-                by_weights = ops.cast(by_weights, weights.dtype)
-                mean = ops.sum(by_weights * weights, axis=-1, keepdims=True)
-                by_scores = ops.cast(weights * (by_weights - mean), dtype)
-                by_query = ops.einsum("bnts,bnsh->btnh", by_scores, key)
-                terms = [
-                    ops.einsum("bnts,btnh->bnsh", by_scores, own),
-                    ops.einsum("bnts,btnh->bnsh", used, by_attended),
+            def of_block(block: _Block) -> tuple[list[Tensor], list[Tensor]]:
+                return attention.of(block).results()[: 1 + with_weights], []
+
+            parts = [((B, T, N, H), 1), ((B, N, T, S), 2)][: 1 + with_weights]
+            results, _ = _in_blocks(of_block, attention, parts, ())
+            return results, ops.zeros((0, 0, 0, 0), _exact(attention.query))
+
+        return either(whole, in_blocks)
+
+    def gradient(inputs: Sequence[Tensor], exact: Tensor, *by_results: Tensor) -> tuple[Any, ...]:
+        def whole() -> tuple[list[Tensor], list[Tensor]]:
+            attention = attention_of(inputs)
+            B, T, N, _ = ops.shape(attention.query)
+            # Without its shape XLA takes it for one of the two that the branches before made.
+            weights = ops.reshape(exact, (B, N, T, ops.shape(attention.key)[2]))
+            return attention.gradients(weights, *by_results)
+
+        def in_blocks() -> tuple[list[Tensor], list[Tensor]]:
+            attention = attention_of(inputs)
+
+            def of_block(block: _Block) -> tuple[list[Tensor], list[Tensor]]:
+                own = attention.of(block)
+                by_own = [
+                    block.counted(block.of(x, axis), axis)
+                    for x, axis in zip(by_results, (1, 2), strict=False)
                 ]
-                if "key" in named:
-                    sums = sum_by_label(by_scores, asked, named["key"].shape[-2])
-                    by_query += label_values(sums, asked, named["key"])
-                    terms.append(_by_table(sums, own, asked, named["key"]))
-                if "value" in named:
-                    sums = sum_by_label(used, asked, named["value"].shape[-2])
-                    terms.append(_by_table(sums, by_attended, asked, named["value"]))
-                return [by_query], terms
+                return own.gradients(own.exact_weights(), *by_own)
 
-            parts = [(ops.shape(query), 1)]
-            inputs = (key, value, *vectors)
-            (by_query,), totals = _in_blocks(backward, T, size, parts, inputs, query)
-            return by_query, *totals, *(None for _ in others)
+            parts = [(ops.shape(attention.query), 1)]
+            totals = (attention.key, attention.value, *attention.tables.values())
+            return _in_blocks(of_block, attention, parts, totals)
 
-        parts = [((B, T, N, H), 1), ((B, N, T, S), 2)][: 1 + with_weights]
-        return tuple(_in_blocks(forward, T, size, parts, (), query)[0]), gradient
+        (by_query,), by_others = either(whole, in_blocks)
+        return by_query, *by_others, *(None for _ in inputs[1 + len(by_others) :])
 
-    return attend(query, key, value, *tables.values(), *fixed.values(), *of_relations)
+    inputs = (query, key, value, *tables.values(), *optional.values(), *of_relations)
+    return tuple(_with_gradient(attend, gradient, *inputs))
+
+
+class _Attention(NamedTuple):
+    """Eq. 3 and 4 of some queries and their gradients, with the arguments of `attend_in_blocks`."""
+
+    weigh: Callable[..., Tensor]
+    combine: Callable[..., Tensor]
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    tables: dict[str, Tensor]
+    relations: Relations
+    mask: Tensor | None = None
+    kept: Tensor | None = None
+
+    def of(self, block: _Block) -> _Attention:
+        """The part of a block of queries."""
+        return self._replace(
+            query=block.of(self.query, 1),
+            relations=block.relations(self.relations),
+            mask=block.of(self.mask, 2),
+            kept=block.of(self.kept, 2),
+        )
+
+    def exact_weights(self) -> Tensor:
+        """`[B, N, T, S]`, in single precision at least."""
+        return self.weigh(self.query, self.key, self.tables, self.relations, self.mask)
+
+    def results(self) -> list[Tensor]:
+        """The attended values, the weights, and these as exact as they were."""
+        exact = self.exact_weights()
+        weights = ops.cast(exact, self.query.dtype)
+        used = self._dropped(weights)
+        return [self.combine(used, self.value, self.tables, self.relations), weights, exact]
+
+    def gradients(
+        self, exact: Tensor, by_attended: Tensor, by_returned: Tensor | None = None
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Gradients by the query; and by key, value and tables, from those by the results."""
+        used = self._dropped(ops.cast(exact, self.query.dtype))
+        by_weights = ops.einsum("btnh,bnsh->bnts", by_attended, self.value)
+        if "value" in self.tables:
+            by_weights += relation_scores(by_attended, self.relations, self.tables["value"])
+        by_weights = self._dropped(by_weights)
+        if by_returned is not None:
+            by_weights += by_returned
+        by_weights = ops.cast(by_weights, exact.dtype)
+        mean = ops.sum(by_weights * exact, axis=-1, keepdims=True)
+        by_scores = ops.cast(exact * (by_weights - mean), self.query.dtype)
+        by_query = ops.einsum("bnts,bnsh->btnh", by_scores, self.key)
+        by_others = [
+            ops.einsum("bnts,btnh->bnsh", by_scores, self.query),
+            ops.einsum("bnts,btnh->bnsh", used, by_attended),
+        ]
+        if "key" in self.tables:
+            table = self.tables["key"]
+            sums = sum_by_label(by_scores, self.relations, table.shape[-2])
+            by_query += label_values(sums, self.relations, table)
+            by_others.append(_by_table(sums, self.query, self.relations, table))
+        if "value" in self.tables:
+            table = self.tables["value"]
+            sums = sum_by_label(used, self.relations, table.shape[-2])
+            by_others.append(_by_table(sums, by_attended, self.relations, table))
+        return [by_query], by_others
+
+    def _dropped(self, weights: Tensor) -> Tensor:
+        return weights if self.kept is None else weights * self.kept
 
 
 class _Block:
@@ -256,29 +326,27 @@ class _Block:
 
 def _in_blocks(
     function: Callable[[_Block], tuple[list[Tensor], list[Tensor]]],
-    length: int | Tensor,
-    size: int | Tensor,
+    attention: _Attention,
     parts: Sequence[tuple[tuple[Any, ...], int]],
     totals: Sequence[Tensor],
-    like: Tensor,
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Calls `function` for blocks of queries, one after the other.
 
     Args:
         function: from a block to its parts of some results, and its terms of some sums.
-        length: T.
-        size: how many queries make a block.
+        attention: whose queries these are; they tell the dtype of the results, and whether values
+            are known.
         parts: the shape of each result that has parts, and which of its axes is that of queries.
         totals: tensors like the sums.
-        like: a tensor of the results' dtype, which also tells whether values are known.
 
     Returns:
         The results, and the sums, which are added up in single precision at least.
     """
-    dtype = keras.backend.standardize_dtype(like.dtype)
-    exact = "float64" if dtype == "float64" else "float32"
+    query = attention.query
+    dtype, exact = keras.backend.standardize_dtype(query.dtype), _exact(query)
+    length, size = ops.shape(query)[1], _block_size(query, attention.key)
     count = (length + size - 1) // size
-    if known_value(like[(slice(0, 1),) * len(like.shape)]) is not None:
+    if known_value(query[:1, :1, :1, :1]) is not None:
         # Eagerly Python's own loop: the other one would be compiled at every call.
         pieces, sums = [], [ops.zeros(ops.shape(total), exact) for total in totals]
         for start in range(0, length, size):
@@ -318,8 +386,8 @@ def _in_blocks(
     return wholes, [ops.cast(x, dtype) for x in sums]
 
 
-def queries_at_once(query: Tensor, key: Tensor, training: bool | None) -> int | Tensor | None:
-    """How many queries make one block, or None where all of them do.
+def are_in_blocks(query: Tensor, key: Tensor, training: Any) -> bool | None:
+    """Whether queries are to go in blocks; None where that turns out when a graph runs.
 
     Blocks keep memory at or below plain attention's, and cost time, most of it in the backward
     pass, which computes the weights again. So they are made where T and S are known to be long,
@@ -328,16 +396,25 @@ def queries_at_once(query: Tensor, key: Tensor, training: bool | None) -> int | 
     Args:
         query: `[B, T, N, H]`.
         key: `[B, N, S, H]`.
-        training: as in the call of a layer.
+        training: as in the call of a layer; a tensor may turn out to be True.
     """
-    (B, T, N, _), S = query.shape, key.shape[2]
-    is_known = None not in (T, S)
-    widest = WIDEST if training else WIDEST // 4
-    if T == 1 or (widest >= T * S if is_known else training):
-        return None
-    if not is_known:
-        (_, T, *_), S = ops.shape(query), ops.shape(key)[2]
-    each = (1 if B is None else B) * N * S
+    trains = ops.is_tensor(training) or training
+    T, S = query.shape[1], key.shape[2]
+    if T == 1:
+        return False
+    if None in (T, S):
+        return None if trains else True
+    return not _are_few(query, key, WIDEST if trains else WIDEST // 4)
+
+
+def _are_few(query: Tensor, key: Tensor, widest: int) -> bool | Tensor:
+    return ops.shape(query)[1] * ops.shape(key)[2] <= widest
+
+
+def _block_size(query: Tensor, key: Tensor) -> int | Tensor:
+    """How many queries make a block."""
+    _, T, N, _ = ops.shape(query)
+    each = (query.shape[0] or 1) * N * ops.shape(key)[2]
     if isinstance(each, int) and isinstance(T, int):
         return max(min(BLOCK // max(each, 1), max(T // 8, FEWEST), T), 1)
     size = ops.minimum(BLOCK // ops.maximum(each, 1), ops.maximum(T // 8, FEWEST))
@@ -365,38 +442,58 @@ def pick_by_label(per_label: Tensor, relations: Relations) -> Tensor:
     num_labels = ops.shape(per_label)[1 if _is_shared(relations) else 2]
     tensors, from_tensors = _tensors_of(relations)
 
-    @ops.custom_gradient
-    def pick(per_label: Tensor, *tensors: Tensor) -> tuple[Tensor, Gradient]:
-        own = from_tensors(*tensors)
+    def pick(per_label: Tensor, *tensors: Tensor) -> tuple[Tensor, None]:
+        return _pick(per_label, from_tensors(*tensors)), None
 
-        def gradient(*upstream: Tensor, **named: Tensor) -> tuple[Tensor | None, ...]:
-            by_label = sum_by_label(_upstream(upstream, named), own, num_labels)
-            return by_label, *(None for _ in tensors)
+    def gradient(inputs: Any, saved: None, by_pair: Tensor) -> tuple[Tensor | None, ...]:
+        _, *tensors = inputs
+        by_label = sum_by_label(by_pair, from_tensors(*tensors), num_labels)
+        return by_label, *(None for _ in tensors)
 
-        return _pick(per_label, own), gradient
-
-    return pick(per_label, *tensors)
+    return _with_gradient(pick, gradient, per_label, *tensors)
 
 
 def sum_by_label(per_pair: Tensor, relations: Relations, num_labels: int) -> Tensor:
     """The transpose of `pick_by_label`: for every label the sum of its pairs' numbers."""
     tensors, from_tensors = _tensors_of(relations)
 
+    def add(per_pair: Tensor, *tensors: Tensor) -> tuple[Tensor, None]:
+        return _sum(per_pair, from_tensors(*tensors), num_labels), None
+
+    def gradient(inputs: Any, saved: None, by_label: Tensor) -> tuple[Tensor | None, ...]:
+        _, *tensors = inputs
+        return pick_by_label(by_label, from_tensors(*tensors)), *(None for _ in tensors)
+
+    return _with_gradient(add, gradient, per_pair, *tensors)
+
+
+def _with_gradient(
+    function: Callable[..., tuple[Any, Any]], gradient: Callable[..., Any], *inputs: Tensor
+) -> Any:
+    """A function's results, with a gradient of its own.
+
+    Args:
+        function: from `inputs` to the results and what `gradient` needs of them beside.
+        gradient: `(inputs, what it needs, *gradients of the results) -> gradients of the inputs`.
+        inputs: all tensors that either uses, or JAX's rematerialization loses them.
+    """
+
     @ops.custom_gradient
-    def add(per_pair: Tensor, *tensors: Tensor) -> tuple[Tensor, Gradient]:
-        own = from_tensors(*tensors)
+    def call(*inputs: Tensor) -> tuple[Any, Callable[..., Any]]:
+        # Without `stop_gradient` an eager tape records, and keeps, all that the function makes.
+        results, saved = function(*map(ops.stop_gradient, inputs))
 
-        def gradient(*upstream: Tensor, **named: Tensor) -> tuple[Tensor | None, ...]:
-            return pick_by_label(_upstream(upstream, named), own), *(None for _ in tensors)
+        def backward(*upstream: Any, **named: Any) -> Any:  # Keras's backends pass it in two ways
+            return gradient(inputs, saved, *keras.tree.flatten([*upstream, *named.values()]))
 
-        return _sum(per_pair, own, num_labels), gradient
+        return results, backward
 
-    return add(per_pair, *tensors)
+    return call(*inputs)
 
 
 def _tensors_of(relations: Relations) -> tuple[tuple[Tensor, ...], Callable[..., Relations]]:
     """The tensors in `relations`, and how to make these of others: what has a gradient of its own
-    must be given all tensors that it uses, or JAX's rematerialization loses them."""
+    must be given all tensors that it uses."""
     if not isinstance(relations, RelativePositions):
         return (ops.convert_to_tensor(relations),), lambda labels: labels
     if not ops.is_tensor(relations.query_offset):
@@ -447,8 +544,7 @@ def _sum_rows(pairs: Tensor, relations: Relations, num_labels: int) -> Tensor:
     rows = _rows_of_labels(relations, num_labels)
     num_edges = ops.shape(rows)[1]
     dtype = keras.backend.standardize_dtype(pairs.dtype)
-    # Half precision would lose what is small beside a sum.
-    pairs = ops.cast(pairs, "float64" if dtype == "float64" else "float32")
+    pairs = ops.cast(pairs, _exact(pairs))  # half precision loses what is small beside a sum
     pairs = ops.reshape(pairs, (M * S, X))
     if len(relations.shape) == 4:
         pairs = ops.repeat(pairs, num_edges, axis=0)
@@ -514,9 +610,9 @@ def _int32(relations: Tensor, num_labels: int) -> Tensor:
     return ops.cast(relations, "int32")
 
 
-def _upstream(positional: tuple[Tensor, ...], named: dict[str, Tensor]) -> Tensor:
-    """The gradient of the output, which Keras's backends pass in two ways."""
-    return named["upstream"] if "upstream" in named else positional[0]
+def _exact(x: Tensor) -> str:
+    """Its dtype, or single precision instead of half."""
+    return keras.backend.result_type(x.dtype, "float32")
 
 
 def _is_shared(relations: Relations) -> bool:

@@ -60,7 +60,7 @@ def oracle(layer, arrays, relations=None, mask=None):
     )
 
 
-def check_against_oracle(layer, arrays, expected, run=None, **call_arguments):
+def check_against_oracle(layer, arrays, expected, run=None, tolerance=1e-5, **call_arguments):
     """Compare output and every gradient; `run` is a compiled runner, or `None` for eager.
 
     Some gradients are exactly 0 (that of the key bias, and of everything in Eq. 4 when S = 1): they
@@ -69,14 +69,14 @@ def check_against_oracle(layer, arrays, expected, run=None, **call_arguments):
     run = run or compile_runner(layer, "eager", arrays, **call_arguments)
     output, gradients = run(arrays)
     expected_output, _, expected_gradients = expected
-    assert_close(output, expected_output)
+    assert_close(output, expected_output, tolerance)
     names = {f"variable_{i}": _name(layer, v) for i, v in enumerate(layer.trainable_variables)}
     actual = {names.get(name, name): gradient for name, gradient in gradients.items()}
     assert actual.keys() == expected_gradients.keys()
     largest = max(np.max(np.abs(gradient)) for gradient in expected_gradients.values())
     for name, gradient in expected_gradients.items():
         try:
-            assert_close(actual[name], gradient, zero_scale=largest)
+            assert_close(actual[name], gradient, tolerance, zero_scale=largest)
         except AssertionError as error:
             raise AssertionError(f"gradient by {name}: {error}") from None
 

@@ -127,7 +127,7 @@ def compile_runner(layer, mode, example, shapes=None, **call_arguments):
             with tf.GradientTape() as tape:
                 tape.watch(sources)
                 output = layer(**_without_upstream(tensors), **call_arguments)
-                loss = tf.reduce_sum(output * tensors["upstream"])
+                loss = tf.reduce_sum(output * tf.cast(tensors["upstream"], output.dtype))
             sources = sources + layer.trainable_variables
             gradients = tape.gradient(loss, sources, unconnected_gradients="zero")
             gradients = map(tf.convert_to_tensor, gradients)
