@@ -7,7 +7,7 @@ L positions of the decoder's cache.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 from keras import ops
@@ -24,6 +24,37 @@ _RELATIVE_ARGUMENTS = (
     "heads_share_relative_embedding",
     "implementation",
 )
+
+
+class Past(NamedTuple):
+    """Where the hypotheses of a sentence find their earlier positions in caches `[B, N, L*K, H]`.
+
+    A cache has K entries for each position, of the hypotheses that there were at the time. Later
+    hypotheses go back to some of them, so that it is their `bias` that follows a search, and no
+    cache ever moves.
+
+    Attributes:
+        bias: float32 `[B, 1, K, L*K]`, added to scores: 0 where a hypothesis has been, or so low
+            that the entry gets no weight.
+        distances: int32 `[L*K]`, from this position to that of each entry.
+        is_here: bool `[L*K]`, the entries of this position; None where caches grow, and it is
+            appended.
+    """
+
+    bias: Tensor
+    distances: Tensor
+    is_here: Tensor | None
+
+    def write(self, cache: Tensor, new: Tensor) -> Tensor:
+        """The cache with the `[B, N, K, H]` of this position."""
+        if self.is_here is None:
+            return ops.concatenate([cache, new], axis=2)
+        # Not `ops.slice_update`, which a server without XLA could not run.
+        copies = ops.shape(cache)[2] // ops.shape(new)[2]
+        is_here = ops.reshape(self.is_here, (1, 1, -1, 1))
+        return ops.where(is_here, ops.tile(new, (1, 1, copies, 1)), cache)
+
+
 _NO_POSITIONS = {"max_relative_position": 0, "relative_keys": False, "relative_values": False}
 
 
@@ -228,53 +259,33 @@ class DecoderBlock(_Block):
         self,
         x: Tensor,
         cache: tuple[Tensor, Tensor],
-        index: int | Tensor,
+        past: Past,
         encoded: tuple[Tensor, Tensor],
-        source_mask: Tensor,
-        cache_grows: bool = False,
+        source_bias: Tensor,
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """The block at one position, for K hypotheses of each sentence.
 
         Args:
-            x: `[B, K, D]`.
-            cache: keys and values of the positions before, `[B, K, N, L, H]` each.
-            index: the position, a scalar int.
+            x: `[B*K, D]`.
+            cache: keys and values of the positions before, `[B, N, L*K, H]` each.
+            past: where in the cache the positions of each hypothesis are.
             encoded: `cross_attention.project_heads` of the encoder's output, `[B, N, S, H]` each.
                 The K hypotheses attend to it side by side, as if they were K positions: no copies.
-            source_mask: bool `[B, S]`.
-            cache_grows: whether the cache holds the positions before alone, L = `index`, and gets
-                longer by this one; otherwise it has room for it.
+            source_bias: `[B, 1, 1, S]`, what is added to the scores of the source's positions.
 
         Returns:
-            `[B, K, D]` and the cache with this position written to it.
+            `[B*K, D]` and the cache with this position written to it.
         """
         y = self._before(x, self.self_attention_norm)
-        y, cache = self._attend_to_hypotheses(y, cache, index, cache_grows)
+        new = self.self_attention.project_rows(y, ops.shape(past.bias)[0])
+        cache = tuple(past.write(*pair) for pair in zip(cache, new, strict=True))
+        y = self.self_attention.attend_to(y, *cache, past.bias, past.distances)
         x = self._after(x, y, self.self_attention_norm, training=False)
 
         y = self._before(x, self.cross_attention_norm)
-        y = self.cross_attention.attend_to(y, *encoded, ops.expand_dims(source_mask, 1))
+        y = self.cross_attention.attend_to(y, *encoded, source_bias)
         x = self._after(x, y, self.cross_attention_norm, training=False)
         return self._feed_forward(x, training=False), cache
-
-    def _attend_to_hypotheses(self, y, cache, index, cache_grows):
-        """Each hypothesis, whose position y `[B, K, D]` is, attends to itself."""
-        B, K, D = ops.shape(y)
-        y = ops.reshape(y, (B * K, 1, D))
-        old = [ops.reshape(x, (B * K, *ops.shape(x)[2:])) for x in cache]
-        new = self.self_attention.project_heads(y)
-        seen = None
-        if cache_grows:
-            whole = [ops.concatenate(pair, axis=2) for pair in zip(old, new, strict=True)]
-        else:
-            # Not `ops.slice_update`, which a server without XLA could not run.
-            places = ops.arange(ops.shape(old[0])[2], dtype="int32")
-            is_here = ops.reshape(places == index, (1, 1, -1, 1))
-            whole = [ops.where(is_here, *pair) for pair in zip(new, old, strict=True)]
-            seen = ops.reshape(places <= index, (1, 1, -1))
-        y = self.self_attention.attend_to(y, *whole, seen, query_offset=index)
-        cache = tuple(ops.reshape(x, (B, K, *ops.shape(x)[1:])) for x in whole)
-        return ops.reshape(y, (B, K, D)), cache
 
 
 def _attention_mask(source_mask, source_shape):

@@ -5,6 +5,7 @@ Axes: B batch, T query positions, S key positions, N heads, H head size, D model
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import keras
@@ -181,30 +182,73 @@ class RelativeMultiHeadAttention(EdgeAttention):
             return None
         return RelativePositions(T, S, self.max_relative_position, offset)
 
+    def project_rows(self, value: Tensor, batch: int | Tensor) -> tuple[Tensor, Tensor]:
+        """Keys and values `[B, N, K, H]` of K hypotheses of each sentence, for `attend_to`.
+
+        Args:
+            value: `[B*K, D]`.
+            batch: B.
+        """
+        key, value = (
+            self._heads_of_rows(_product(dense, value, value.shape[-1]), batch)
+            for dense in (self._key_dense, self._value_dense)
+        )
+        return key, value
+
     def attend_to(
         self,
         query: Tensor,
         keys: Tensor,
         values: Tensor,
-        attention_mask: Tensor | None = None,
-        query_offset: int | Tensor = 0,
+        bias: Tensor,
+        distances: Tensor | None = None,
     ) -> Tensor:
-        """The layer's output `[B, T, D]` for keys and values that are projected already.
+        """The layer's output `[B*K, D]` for K hypotheses of each sentence, all at one position.
 
-        What a decoder calls at each step, with the keys and values of all positions so far: no
-        dropout, no scores, and no checks.
+        What a decoder calls at each step, with keys and values that are projected already: no
+        dropout, no scores, and no checks. As all queries stand at the same place, `a_ij` of Eq. 3
+        and 4 does not depend on i.
 
         Args:
-            query: `[B, T, D]`.
-            keys, values: `[B, N, S, H]` from `project_heads`.
-            attention_mask: bool, `[B or 1, T or 1, S]`.
-            query_offset: the position of query 0 among the keys.
+            query: `[B*K, D]`.
+            keys, values: `[B, N, S, H]` from `project_heads` or `project_rows`.
+            bias: `[B, 1, K or 1, S]`, added to the scores: 0, or so low that a key gets no weight.
+            distances: int `[S]`, from the queries' position to the keys'.
         """
-        relations = self._positions(ops.shape(query)[1], ops.shape(keys)[2], query_offset)
-        attended, _ = self._attend_heads(
-            self._query_dense(query), keys, values, attention_mask, False, False, relations
+        q = _product(self._query_dense, query, query.shape[-1])
+        q = ops.multiply(q, ops.cast(self._inverse_sqrt_key_dim, q.dtype))
+        q = self._heads_of_rows(q, ops.shape(bias)[0])  # [B, N, K, H]
+        scores = ops.matmul(q, ops.transpose(keys, (0, 1, 3, 2)))
+        if self.relation_keys:
+            a = self._vectors_at(distances, self.relation_key_embeddings, q.dtype)
+            scores = scores + _times(q, ops.swapaxes(a, -2, -1))
+        precise = self._softmax.compute_dtype
+        scores = ops.cast(scores, precise) + ops.cast(bias, precise)
+        weights = ops.cast(self._softmax(scores), q.dtype)
+        attended = ops.matmul(weights, values)
+        if self.relation_values:
+            a = self._vectors_at(distances, self.relation_value_embeddings, q.dtype)
+            # Added flat: TFLite's converter fails to move a transposition before this sum.
+            shape = ops.shape(attended)
+            attended = ops.reshape(attended, (-1,)) + ops.reshape(_times(weights, a), (-1,))
+            attended = ops.reshape(attended, shape)
+        rows = ops.reshape(
+            ops.transpose(attended, (0, 2, 1, 3)), (-1, self.num_heads * self.value_dim)
         )
-        return self._output(query, attended)
+        if self._use_gate:
+            rows = rows * _product(self._gate_dense, query, query.shape[-1])
+        return _product(self._output_dense, rows, self.num_heads, self.value_dim)
+
+    def _heads_of_rows(self, x: Tensor, batch: int | Tensor) -> Tensor:
+        """Projected rows `[B*K, N*H]` as `[B, N, K, H]`."""
+        x = ops.reshape(x, (batch, -1, self.num_heads, x.shape[-1] // self.num_heads))
+        return ops.transpose(x, (0, 2, 1, 3))
+
+    def _vectors_at(self, distances: Tensor, table: Tensor, dtype: str) -> Tensor:
+        """The vectors of distances `[S]`: `[S, H]` or `[N, S, H]`."""
+        k = self.max_relative_position
+        table = ops.cast(ops.convert_to_tensor(table), dtype)
+        return ops.take(table, ops.clip(distances, -k, k) + k, axis=-2)
 
     def _check_stackable(self) -> None:
         if self.key_dim != self.value_dim:
@@ -289,6 +333,31 @@ class RelativeMultiHeadAttention(EdgeAttention):
             "relative_values": self.relation_values,
             "heads_share_relative_embedding": self.heads_share_relations,
         }
+
+
+def _product(dense: keras.layers.Layer, x: Tensor, *axes: int) -> Tensor:
+    """What an `EinsumDense` of the attention makes of rows, as rows: one product of matrices, where
+    the layer itself makes one for each row.
+
+    Args:
+        dense: the layer.
+        x: `[any, features]`.
+        *axes: what the layer takes the features as.
+    """
+    if dense.quantization_mode is not None:
+        y = dense(ops.reshape(x, (1, -1, *axes)))
+        return ops.reshape(y, (-1, math.prod(y.shape[2:])))
+    y = ops.matmul(x, ops.cast(ops.reshape(dense.kernel, (x.shape[-1], -1)), x.dtype))
+    return y if dense.bias is None else y + ops.cast(ops.reshape(dense.bias, (-1,)), x.dtype)
+
+
+def _times(x: Tensor, a: Tensor) -> Tensor:
+    """`x` `[B, N, K, n]` times the vectors `a` of relations, `[n, m]` or `[N, n, m]`."""
+    if len(a.shape) == 3:
+        return ops.matmul(x, a)
+    n, m = ops.shape(a)
+    y = ops.matmul(ops.reshape(x, (-1, n)), a)
+    return ops.reshape(y, (*ops.shape(x)[:3], m))
 
 
 def _given(output: Any, *others: Any) -> Any:

@@ -4,7 +4,8 @@ The searches see no model class. They want an object with
 
     config.pad_id, config.start_id, config.end_id
     encode(source_ids [B, S])                       -> memory, whatever `step` wants of the source
-    initial_cache(memory, beam_size, max_length)    -> cache, a tree of tensors [B, K, ...]
+    initial_cache(memory, beam_size, max_length)    -> cache, a tree of tensors [B, K, ...], or
+                                                       [B, ...] below a key "shared"
     step(token_ids [B, K], cache, index, memory)    -> logits [B, K, V], cache
 
 with ids in int32. `max_length`, L, is an int where it is known and a scalar int32 tensor in a graph
@@ -34,6 +35,7 @@ from tf_relpos.config import (
 from tf_relpos.relations import Tensor, known_value
 
 _ALPHA_RULE = f"a number from {-MAX_ALPHA:g} to {MAX_ALPHA:g}"
+_SHARED = "shared"  # of all hypotheses of a sentence, whose order they keep
 _CHUNK = 64  # logits that are compared at once
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, as in tensor2tensor
 
@@ -122,10 +124,11 @@ def beam_search(
             log_probs=ops.where(ended, _constant(-np.inf), log_probs),
             finished_ids=_select(ops.concatenate([beam.finished_ids, ids], axis=1), best),
             finished_scores=scores,
-            cache=tree.map_structure(lambda x: _select(x, parents), cache),
+            cache=_follow(cache, parents),
         )
 
-    beam = _Beam(*ops.while_loop(is_open, extend, tuple(beam)))
+    with _weights_read_once(model):
+        beam = _Beam(*ops.while_loop(is_open, extend, tuple(beam)))
     return beam.finished_ids, beam.finished_scores
 
 
@@ -263,17 +266,18 @@ def _search_one(model, source_ids, pick, limits, longest):
         scores = scores + ops.where(is_over, _constant(0), gained)
         return index + 1, chosen, _write(ids, chosen, index), scores, cache
 
-    _, _, ids, scores, _ = ops.while_loop(
-        is_open,
-        extend,
-        (
-            ops.convert_to_tensor(0, "int32"),
-            ops.full((B,), start_id, dtype="int32"),
-            ops.full((B, longest), pad_id, dtype="int32"),
-            ops.zeros((B,), dtype="float32"),
-            model.initial_cache(memory, 1, longest),
-        ),
-    )
+    with _weights_read_once(model):
+        _, _, ids, scores, _ = ops.while_loop(
+            is_open,
+            extend,
+            (
+                ops.convert_to_tensor(0, "int32"),
+                ops.full((B,), start_id, dtype="int32"),
+                ops.full((B, longest), pad_id, dtype="int32"),
+                ops.zeros((B,), dtype="float32"),
+                model.initial_cache(memory, 1, longest),
+            ),
+        )
     return ids, scores
 
 
@@ -410,6 +414,20 @@ def _select(x, choices):
     flat = ops.reshape(x, (shape[0] * shape[1], *shape[2:]))
     selected = ops.take(flat, rows, axis=0)
     return ops.reshape(selected, (shape[0], ops.shape(choices)[1], *shape[2:]))
+
+
+def _follow(cache, parents):
+    """The cache of hypotheses that extend `parents` `[B, K]`."""
+    leaves = [
+        x if _SHARED in path else _select(x, parents) for path, x in tree.flatten_with_path(cache)
+    ]
+    return tree.pack_sequence_as(cache, leaves)
+
+
+def _weights_read_once(model):
+    """A scope in which a loop finds the weights as they were before it, and reads no variables."""
+    weights = getattr(model, "weights", ())
+    return keras.StatelessScope([(weight, ops.copy(weight)) for weight in weights])
 
 
 def _write(ids, tokens, index):

@@ -11,9 +11,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
-from tf_relpos.blocks import LAYER_NORM_EPSILON, DecoderBlock, EncoderBlock, quantized_policies
+from tf_relpos.blocks import (
+    LAYER_NORM_EPSILON,
+    DecoderBlock,
+    EncoderBlock,
+    Past,
+    quantized_policies,
+)
 from tf_relpos.config import TransformerConfig, check_shape, check_whole
 from tf_relpos.positions import SinusoidalPositionEncoding
 from tf_relpos.relations import Tensor
@@ -168,16 +175,16 @@ class Transformer(keras.Model):
         _check_ids("source_ids", source_ids)
         mask = ops.not_equal(source_ids, self.config.pad_id)
         encoded = self._encode(source_ids, mask, training=False)
-        return {
-            "mask": mask,
-            "keys_values": [
-                block.cross_attention.project_heads(encoded) for block in self.decoder_blocks
-            ],
-        }
+        # A source of padding alone gives all of it the same weight, and must have nothing to say.
+        encoded = encoded * ops.cast(ops.expand_dims(mask, -1), encoded.dtype)
+        keys_values = [
+            block.cross_attention.project_heads(encoded) for block in self.decoder_blocks
+        ]
+        return {"mask": mask, "keys_values": keys_values}
 
     def initial_cache(
         self, memory: Mapping[str, Any], beam_size: Any, max_length: Any
-    ) -> dict[str, list]:
+    ) -> dict[str, Any]:
         """Empty self-attention caches for each decoder block.
 
         Args:
@@ -188,8 +195,10 @@ class Transformer(keras.Model):
                 takes time for the positions that there are, and not for L.
 
         Returns:
-            `{"fixed": keys and values [B, K, N, L, H] for each decoder block}`, or else
-            `{"growing": keys and values [B, K, N, 0, H] for each decoder block}`.
+            `"shared"`: `{"fixed": keys and values [B, N, L*K, H] for each decoder block}`, or else
+            `{"growing": keys and values [B, N, 0, H] for each decoder block}`; and `"ancestors"`:
+            int32 `[B, K, L or 0]`, which of the K entries of each position in the caches is that of
+            the hypothesis.
         """
         keys, _ = memory["keys_values"][0]
         B, (N, H) = ops.shape(keys)[0], (keys.shape[1], keys.shape[3])
@@ -197,12 +206,15 @@ class Transformer(keras.Model):
         if ops.is_tensor(max_length):
             # Zero, but not a 0 that the graph knows of: a loop could not change such a length.
             kind, length = "growing", max_length * 0
-        empty = ops.zeros((B, beam_size, N, length, H), dtype=keys.dtype)
-        return {kind: [(empty, empty) for _ in self.decoder_blocks]}
+        empty = ops.zeros((B, N, length * beam_size, H), dtype=keys.dtype)
+        return {
+            "ancestors": ops.zeros((B, beam_size, length), dtype="int32"),
+            "shared": {kind: [(empty, empty) for _ in self.decoder_blocks]},
+        }
 
     def step(
-        self, token_ids: Any, cache: Mapping[str, list], index: Any, memory: Mapping[str, Any]
-    ) -> tuple[Tensor, dict[str, list]]:
+        self, token_ids: Any, cache: Mapping[str, Any], index: Any, memory: Mapping[str, Any]
+    ) -> tuple[Tensor, dict[str, Any]]:
         """Logits of the next token of each hypothesis.
 
         Args:
@@ -214,22 +226,23 @@ class Transformer(keras.Model):
         Returns:
             logits `[B, K, V]` and the cache.
         """
-        ((kind, old),) = cache.items()
-        sizes = old[0][0].shape[:2]
+        ((kind, old),) = cache["shared"].items()
+        sizes = cache["ancestors"].shape[:2]
         check_shape("cache", sizes, (memory["mask"].shape[0], token_ids.shape[1]))
         check_shape("token_ids", token_ids.shape, sizes)
+        ancestors, past = _here(cache["ancestors"], index, grows=kind == "growing")
         B, K = ops.shape(token_ids)
-        flat = ops.reshape(token_ids, (B * K, 1))
-        x = ops.reshape(self._embed(flat, index, training=False), (B, K, self.config.model_dim))
+        x = self._embed(ops.reshape(token_ids, (-1, 1)), index, training=False)
+        x = ops.reshape(x, (-1, self.config.model_dim))
+        source_bias = _bias(ops.reshape(memory["mask"], (B, 1, 1, -1)))
         new = []
         for block, block_cache, encoded in zip(
             self.decoder_blocks, old, memory["keys_values"], strict=True
         ):
-            x, block_cache = block.step(
-                x, block_cache, index, encoded, memory["mask"], cache_grows=kind == "growing"
-            )
+            x, block_cache = block.step(x, block_cache, past, encoded, source_bias)
             new.append(block_cache)
-        return self._logits(x), {kind: new}
+        logits = ops.reshape(self._logits(x), (B, K, self.config.vocabulary_size))
+        return logits, {"ancestors": ancestors, "shared": {kind: new}}
 
     def compute_output_shape(self, input_shape: Mapping[str, tuple]) -> tuple[int | None, ...]:
         return (*input_shape["target_ids"], self.config.vocabulary_size)
@@ -245,6 +258,32 @@ class Transformer(keras.Model):
     def from_config(cls, config: dict[str, Any]) -> Transformer:
         config = dict(config)
         return cls(TransformerConfig(**config.pop("config")), **config)
+
+
+def _here(ancestors, index, grows):
+    """The ancestors `[B, K, L]` with those at position `index`, the hypotheses themselves, and the
+    `Past` that they make."""
+    B, K, L = ops.shape(ancestors)
+    own = ops.reshape(ops.arange(K, dtype="int32"), (1, K, 1))
+    if grows:
+        ancestors = ops.concatenate([ancestors, ops.broadcast_to(own, (B, K, 1))], axis=2)
+    else:
+        places = ops.arange(L, dtype="int32")
+        ancestors = ops.where(places == index, own, ancestors)
+    entries = ops.arange(K, dtype="int32")
+    is_own = ops.expand_dims(ancestors, -1) == entries  # [B, K, L, K]
+    if not grows:
+        is_own = is_own & ops.expand_dims(places <= index, -1)
+    bias = _bias(ops.reshape(is_own, (B, 1, K, -1)))
+    places = ops.arange(ops.shape(bias)[3], dtype="int32") // K
+    return ancestors, Past(bias, places - index, None if grows else places == index)
+
+
+def _bias(is_seen):
+    """What is added to scores: 0, or half of the lowest float32, so that the sum is finite."""
+    lowest = float(np.finfo("float32").min) / 2
+    zero = ops.zeros((), dtype="float32")
+    return ops.where(is_seen, zero, ops.full((), lowest, dtype="float32"))
 
 
 def _both_ids(inputs):

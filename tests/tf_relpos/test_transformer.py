@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from tests.support.layer_checks import (
     BACKEND,
@@ -85,13 +86,44 @@ def test_caches_grow_where_a_graph_does_not_know_the_length(rng):
         sizes, found = [], []
         for index in range(T):
             step_logits, cache = model.step(target_ids[:, :, index], cache, index, memory)
-            sizes.append(tf.shape(cache["growing"][0][0])[3])
+            sizes.append(tf.shape(cache["shared"]["growing"][0][0])[2])
             found.append(step_logits)
         return sizes, tf.stack(found, axis=2)
 
     sizes, found = decode(source_ids)
-    assert [int(size) for size in sizes] == list(range(1, T + 1))
+    assert [int(size) for size in sizes] == [K * length for length in range(1, T + 1)]
     assert_close(found, expected)
+
+
+@pytest.mark.parametrize("length", ["known", "unknown"])
+def test_hypotheses_that_go_back_to_others_take_their_past_along(rng, length):
+    """As in a search: hypothesis k of a step extends hypothesis `parents[k]` of the one before."""
+    if length == "unknown" and BACKEND != "tensorflow":
+        pytest.skip("only TensorFlow has graphs that do not know a length")
+    model = make_model(rng)
+    source_ids, tokens = make_ids(rng, B, S), make_ids(rng, B, K, T)
+    parents = rng.integers(K, size=(T, B, K))
+    memory = model.encode(source_ids)
+    longest = T if length == "known" else ops.convert_to_tensor(T)
+    cache = model.initial_cache(memory, K, longest)
+    written = np.zeros((B, K, 0), "int32")
+    for index in range(T):
+        written = np.concatenate([written, tokens[:, :, index : index + 1]], axis=2)
+        found, cache = model.step(tokens[:, :, index], cache, index, memory)
+        expected = logits(model, np.repeat(source_ids, K, axis=0), written.reshape(B * K, -1))
+        assert_close(found, expected[:, -1].reshape(B, K, V))
+        rows = parents[index][:, :, None]
+        written = np.take_along_axis(written, rows, axis=1)
+        cache = {**cache, "ancestors": np.take_along_axis(numpy(cache["ancestors"]), rows, axis=1)}
+
+
+def test_a_source_of_padding_alone_says_nothing(rng):
+    """Keras's attention to nothing is 0, and so must be that of a step."""
+    model = make_model(rng)
+    source_ids, target_ids = np.zeros((B, S), "int32"), make_ids(rng, B, 1)
+    memory = model.encode(source_ids)
+    found, _ = model.step(target_ids, model.initial_cache(memory, 1, 1), 0, memory)
+    assert_close(found[:, 0], logits(model, source_ids, target_ids)[:, 0])
 
 
 def test_caches_of_a_given_length_stay_so(rng):
@@ -99,7 +131,7 @@ def test_caches_of_a_given_length_stay_so(rng):
     memory = model.encode(make_ids(rng, B, S))
     cache = model.initial_cache(memory, K, T)
     _, cache = model.step(make_ids(rng, B, K), cache, 0, memory)
-    assert [keys.shape[3] for keys, _ in cache["fixed"]] == [T, T]
+    assert [keys.shape[2] for keys, _ in cache["shared"]["fixed"]] == [K * T, K * T]
 
 
 @pytest.mark.tensorflow_only
