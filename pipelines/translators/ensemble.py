@@ -24,6 +24,7 @@ class Ensemble:
     def __init__(self, models: Sequence[Transformer]):
         self.models = models
         self.config = models[0].config
+        self.weights = [weight for model in models for weight in model.weights]
 
     def encode(self, source_ids: Any) -> list[Any]:
         """What each model needs to know of the source."""
