@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pipelines.benchmark import attention, data, memory, training_step
+from pipelines.benchmark import attention, data, decoding, memory, training_step
 from pipelines.benchmark.measuring import ratios, seconds_in_turns
 from tests.support.runs import call, flags, run_command
 
@@ -64,6 +64,18 @@ def test_memory(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_decoding(trained_run, corpus, tmp_path):
+    """In a process of its own, which may choose how many threads TensorFlow has."""
+    output = tmp_path / "results.json"
+    sizes = {"run_dir": trained_run, "source": corpus / "test.en", "sentences": 8, "turns": 1}
+    result = run_command("benchmark.decoding", flags(**sizes, output=output))
+    assert result.returncode == 0, result.stderr
+    records = json.loads(output.read_text())["decoding"]
+    assert [record["batch"] for record in records] == [32, 1]
+    assert all(rate > 0 for record in records for rate in record["per_s"].values())
+
+
+@pytest.mark.slow
 def test_forms(trained_run, corpus, tmp_path):
     """In a process of its own, which may switch TensorFlow's messages off."""
     output = tmp_path / "results.json"
@@ -86,6 +98,11 @@ def test_forms(trained_run, corpus, tmp_path):
         (memory.main, {"lengths": 1}, "lengths must be at least 2, got [1]"),
         (training_step.main, {"preset": "huge"}, "preset must be one of tiny, base, big, "),
         (training_step.main, {"length": 0}, "length must be from 1 to tokens, 4096, got 0"),
+        (
+            decoding.main,
+            {"run_dir": "r", "source": "s", "sentences": 7},
+            "sentences must be at least 8, got 7",
+        ),
         (data.main, {"pairs": 0}, "pairs must be at least 1, got [0]"),
     ],
 )
