@@ -108,13 +108,15 @@ def test_hypotheses_that_go_back_to_others_take_their_past_along(rng, length):
     cache = model.initial_cache(memory, K, longest)
     written = np.zeros((B, K, 0), "int32")
     for index in range(T):
+        if index:
+            rows = parents[index][:, :, None]
+            written = np.take_along_axis(written, rows, axis=1)
+            ancestors = np.take_along_axis(numpy(cache["ancestors"]), rows, axis=1)
+            cache = {**cache, "ancestors": ancestors}
         written = np.concatenate([written, tokens[:, :, index : index + 1]], axis=2)
         found, cache = model.step(tokens[:, :, index], cache, index, memory)
-        expected = logits(model, np.repeat(source_ids, K, axis=0), written.reshape(B * K, -1))
-        assert_close(found, expected[:, -1].reshape(B, K, V))
-        rows = parents[index][:, :, None]
-        written = np.take_along_axis(written, rows, axis=1)
-        cache = {**cache, "ancestors": np.take_along_axis(numpy(cache["ancestors"]), rows, axis=1)}
+    expected = logits(model, np.repeat(source_ids, K, axis=0), written.reshape(B * K, T))
+    assert_close(found, expected[:, -1].reshape(B, K, V))
 
 
 def test_a_source_of_padding_alone_says_nothing(rng):
