@@ -34,6 +34,7 @@ class Past(NamedTuple):
     cache ever moves.
 
     Attributes:
+        num_hypotheses: K, an int or a scalar int tensor.
         bias: float32 `[B, 1, K, L*K]`, added to scores: 0 where a hypothesis has been, or so low
             that the entry gets no weight.
         distances: int32 `[L*K]`, from this position to that of each entry.
@@ -41,6 +42,7 @@ class Past(NamedTuple):
             appended.
     """
 
+    num_hypotheses: Any
     bias: Tensor
     distances: Tensor
     is_here: Tensor | None
@@ -135,7 +137,7 @@ class _Block(keras.layers.Layer):
 
     def _after(self, x, y, norm, training):
         """The residual connection around a sub-layer whose output is `y`."""
-        x = ops.add(x, self.dropout(y, training=training))
+        x = x + self.dropout(y, training=training)
         return norm(x) if self.arguments["norm"] == "post" else x
 
     def _feed_forward(self, x, training):
@@ -277,13 +279,13 @@ class DecoderBlock(_Block):
             `[B*K, D]` and the cache with this position written to it.
         """
         y = self._before(x, self.self_attention_norm)
-        new = self.self_attention.project_rows(y, ops.shape(past.bias)[0])
+        new = self.self_attention.project_rows(y, past.num_hypotheses)
         cache = tuple(past.write(*pair) for pair in zip(cache, new, strict=True))
-        y = self.self_attention.attend_to(y, *cache, past.bias, past.distances)
+        y = self.self_attention.attend_to(y, *cache, past.num_hypotheses, past.bias, past.distances)
         x = self._after(x, y, self.self_attention_norm, training=False)
 
         y = self._before(x, self.cross_attention_norm)
-        y = self.cross_attention.attend_to(y, *encoded, source_bias)
+        y = self.cross_attention.attend_to(y, *encoded, past.num_hypotheses, source_bias)
         x = self._after(x, y, self.cross_attention_norm, training=False)
         return self._feed_forward(x, training=False), cache
 

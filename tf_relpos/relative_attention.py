@@ -182,15 +182,15 @@ class RelativeMultiHeadAttention(EdgeAttention):
             return None
         return RelativePositions(T, S, self.max_relative_position, offset)
 
-    def project_rows(self, value: Tensor, batch: int | Tensor) -> tuple[Tensor, Tensor]:
+    def project_rows(self, value: Tensor, num_hypotheses: Any) -> tuple[Tensor, Tensor]:
         """Keys and values `[B, N, K, H]` of K hypotheses of each sentence, for `attend_to`.
 
         Args:
             value: `[B*K, D]`.
-            batch: B.
+            num_hypotheses: K, an int or a scalar int tensor.
         """
         key, value = (
-            self._heads_of_rows(_product(dense, value, value.shape[-1]), batch)
+            self._heads_of_rows(_product(dense, value, value.shape[-1]), num_hypotheses)
             for dense in (self._key_dense, self._value_dense)
         )
         return key, value
@@ -200,6 +200,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
         query: Tensor,
         keys: Tensor,
         values: Tensor,
+        num_hypotheses: Any,
         bias: Tensor,
         distances: Tensor | None = None,
     ) -> Tensor:
@@ -212,12 +213,13 @@ class RelativeMultiHeadAttention(EdgeAttention):
         Args:
             query: `[B*K, D]`.
             keys, values: `[B, N, S, H]` from `project_heads` or `project_rows`.
+            num_hypotheses: K, an int or a scalar int tensor.
             bias: `[B, 1, K or 1, S]`, added to the scores: 0, or so low that a key gets no weight.
             distances: int `[S]`, from the queries' position to the keys'.
         """
         q = _product(self._query_dense, query, query.shape[-1])
         q = ops.multiply(q, ops.cast(self._inverse_sqrt_key_dim, q.dtype))
-        q = self._heads_of_rows(q, ops.shape(bias)[0])  # [B, N, K, H]
+        q = self._heads_of_rows(q, num_hypotheses)  # [B, N, K, H]
         scores = ops.matmul(q, ops.transpose(keys, (0, 1, 3, 2)))
         if self.relation_keys:
             a = self._vectors_at(distances, self.relation_key_embeddings, q.dtype)
@@ -239,9 +241,9 @@ class RelativeMultiHeadAttention(EdgeAttention):
             rows = rows * _product(self._gate_dense, query, query.shape[-1])
         return _product(self._output_dense, rows, self.num_heads, self.value_dim)
 
-    def _heads_of_rows(self, x: Tensor, batch: int | Tensor) -> Tensor:
+    def _heads_of_rows(self, x: Tensor, K: Any) -> Tensor:
         """Projected rows `[B*K, N*H]` as `[B, N, K, H]`."""
-        x = ops.reshape(x, (batch, -1, self.num_heads, x.shape[-1] // self.num_heads))
+        x = ops.reshape(x, (-1, K, self.num_heads, x.shape[-1] // self.num_heads))
         return ops.transpose(x, (0, 2, 1, 3))
 
     def _vectors_at(self, distances: Tensor, table: Tensor, dtype: str) -> Tensor:

@@ -234,7 +234,7 @@ class Transformer(keras.Model):
         B, K = ops.shape(token_ids)
         x = self._embed(ops.reshape(token_ids, (-1, 1)), index, training=False)
         x = ops.reshape(x, (-1, self.config.model_dim))
-        source_bias = _bias(ops.reshape(memory["mask"], (B, 1, 1, -1)))
+        source_bias = _bias(memory["mask"][:, None, None])
         new = []
         for block, block_cache, encoded in zip(
             self.decoder_blocks, old, memory["keys_values"], strict=True
@@ -270,13 +270,13 @@ def _here(ancestors, index, grows):
     else:
         places = ops.arange(L, dtype="int32")
         ancestors = ops.where(places == index, own, ancestors)
-    entries = ops.arange(K, dtype="int32")
-    is_own = ops.expand_dims(ancestors, -1) == entries  # [B, K, L, K]
+    is_own = ops.expand_dims(ancestors, -1) == ops.arange(K, dtype="int32")  # [B, K, L, K]
     if not grows:
         is_own = is_own & ops.expand_dims(places <= index, -1)
-    bias = _bias(ops.reshape(is_own, (B, 1, K, -1)))
-    places = ops.arange(ops.shape(bias)[3], dtype="int32") // K
-    return ancestors, Past(bias, places - index, None if grows else places == index)
+    entries = K * ops.shape(ancestors)[2]
+    bias = _bias(ops.reshape(is_own, (B, 1, K, entries)))
+    places = ops.arange(entries, dtype="int32") // K
+    return ancestors, Past(K, bias, places - index, None if grows else places == index)
 
 
 def _bias(is_seen):

@@ -119,6 +119,13 @@ def test_hypotheses_that_go_back_to_others_take_their_past_along(rng, length):
     assert_close(found, expected[:, -1].reshape(B, K, V))
 
 
+def test_a_batch_of_none_takes_a_step(rng):
+    model = make_model(rng)
+    memory = model.encode(make_ids(rng, 0, S))
+    found, _ = model.step(make_ids(rng, 0, K), model.initial_cache(memory, K, T), 0, memory)
+    assert found.shape == (0, K, V)
+
+
 def test_a_source_of_padding_alone_says_nothing(rng):
     """Keras's attention to nothing is 0, and so must be that of a step."""
     model = make_model(rng)
