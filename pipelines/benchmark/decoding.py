@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines import export
-from pipelines.benchmark.measuring import ratios, seconds_in_turns, settings_of, write_results
+from pipelines.benchmark.measuring import ratios, seconds_in_turns, write_results
 from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str]) -> None:
             records.append({"batch": size, "per_s": rates, "over_ctranslate2": share})
             told = ", ".join(f"{name} {rate:.1f}" for name, rate in rates.items())
             print(f"batches of {size}: {told} sentences a second, {share:.2f} of CTranslate2's")
-    write_results(flags.output, settings=settings_of(flags), decoding=records)
+    write_results(flags.output, sentences=len(sources), turns=flags.turns, decoding=records)
 
 
 def _take_one_thread() -> None:
