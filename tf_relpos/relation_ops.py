@@ -346,7 +346,7 @@ def _in_blocks(
     dtype, exact = keras.backend.standardize_dtype(query.dtype), _exact(query)
     length, size = ops.shape(query)[1], _block_size(query, attention.key)
     count = (length + size - 1) // size
-    if known_value(query[:1, :1, :1, :1]) is not None:
+    if _has_value(query):
         # Eagerly Python's own loop: the other one would be compiled at every call.
         pieces, sums = [], [ops.zeros(ops.shape(total), exact) for total in totals]
         for start in range(0, length, size):
@@ -480,8 +480,10 @@ def _with_gradient(
 
     @ops.custom_gradient
     def call(*inputs: Tensor) -> tuple[Any, Callable[..., Any]]:
-        # Without `stop_gradient` an eager tape records, and keeps, all that the function makes.
-        results, saved = function(*map(ops.stop_gradient, inputs))
+        # An eager tape would record, and keep, all that the function makes. A graph does not, and
+        # a second derivative needs to know what was saved from what.
+        stopped = map(ops.stop_gradient, inputs) if _has_value(inputs[0]) else inputs
+        results, saved = function(*stopped)
 
         def backward(*upstream: Any, **named: Any) -> Any:  # Keras's backends pass it in two ways
             return gradient(inputs, saved, *keras.tree.flatten([*upstream, *named.values()]))
@@ -608,6 +610,11 @@ def _int32(relations: Tensor, num_labels: int) -> Tensor:
     if dtype == "int64":
         relations = ops.maximum(relations, ops.cast(-1, dtype))
     return ops.cast(relations, "int32")
+
+
+def _has_value(x: Tensor) -> bool:
+    """Whether this runs eagerly."""
+    return known_value(x[(slice(0, 1),) * len(x.shape)]) is not None
 
 
 def _exact(x: Tensor) -> str:

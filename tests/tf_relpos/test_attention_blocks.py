@@ -72,7 +72,7 @@ def test_values_and_gradients_equal_the_oracle(rng, mode, shared, implementation
     )
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="JAX knows all lengths")
+@pytest.mark.tensorflow_only
 @pytest.mark.parametrize("widest", [1, T * S], ids=["blocks", "whole"])
 @pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
 @pytest.mark.parametrize("mode", ["graph", "xla"])
@@ -87,6 +87,34 @@ def test_whether_blocks_are_needed_may_turn_out_when_a_graph_runs(
     runner = compile_runner(layer, mode, arrays, training=True)
     tolerance = 1e-5 if dtype == "float32" else 0.03
     check_against_oracle(layer, arrays, expected, runner, tolerance)
+
+
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize("widest", [1, T * S], ids=["blocks", "whole"])
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_second_derivatives(rng, mode, widest, monkeypatch):
+    """Where weights are saved, they must be known to depend on the query."""
+    import tensorflow as tf
+
+    layer = build(rng, RelativeMultiHeadAttention, 2)
+    arrays = {n: rng.normal(size=(B, s, D)).astype("float32") for n, s in (("q", T), ("v", S))}
+
+    def second(tensors):
+        with tf.GradientTape() as outer:
+            outer.watch(tensors)
+            with tf.GradientTape() as inner:
+                inner.watch(tensors)
+                loss = tf.reduce_sum(layer(tensors["q"], tensors["v"], training=True) ** 2)
+            first = inner.gradient(loss, tensors)
+            norm = sum(tf.reduce_sum(tf.square(gradient)) for gradient in first.values())
+        return outer.gradient(norm, tensors)
+
+    monkeypatch.setattr(relation_ops, "WIDEST", 10**6)
+    expected = compile_function(second, "eager", arrays)(arrays)
+    monkeypatch.setattr(relation_ops, "WIDEST", widest)
+    actual = compile_function(second, mode, arrays)(arrays)
+    for name, gradient in expected.items():
+        assert_close(actual[name], gradient, tolerance=1e-4)
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS.keys())
