@@ -65,8 +65,8 @@ def main(arguments: Sequence[str]) -> None:
             sys.stdout.flush()
             cut_sources.tell([source for source, _ in chunk])
             work.advance(len(chunk))
-            total += found.log_probs.sum()
-            subwords += found.subwords.sum()
+            total += float(found.log_probs.sum())
+            subwords += int(found.subwords.sum())
     cut_sources.tell_number()
     print(
         f"perplexity {np.exp(-total / subwords):.4g}: {work.done:,} pairs, {subwords:,} subwords  "

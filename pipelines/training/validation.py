@@ -162,9 +162,10 @@ class Validator:
         self._translator.model.set_weights(self.trained.get_weights())
         translations = self._translator.translate(self.sources)
         found = self._likelihoods(self.sources, self.references)
-        subwords = found.subwords.sum()
+        subwords = int(found.subwords.sum())
+        log_prob = float(found.log_probs.sum())
         return Scores(
             bleu=bleu(translations, self.references, self.language).score,
-            perplexity=math.exp(min(-found.log_probs.sum() / subwords, 700.0)),  # float64's limit
-            accuracy=float(found.right.sum() / subwords),
+            perplexity=math.exp(min(-log_prob / subwords, 700.0)),  # float64's limit
+            accuracy=float(found.right.sum()) / subwords,
         )
