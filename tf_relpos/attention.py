@@ -267,9 +267,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
 
         in_blocks: bool | None = False
         if tables and len(query.shape) == 4:
-            in_blocks = are_in_blocks(query, key, training)
-        if in_blocks is None and self.implementation == "transpose_reshape":
-            in_blocks = False  # whoever asks for the paper's form gets its gradient, too
+            in_blocks = are_in_blocks(query, key, training, self.implementation)
         if in_blocks is False:
             weights = self._weigh(query, key, tables, relations, attention_mask)
             weights = ops.cast(weights, self.compute_dtype)

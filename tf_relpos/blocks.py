@@ -24,6 +24,7 @@ _RELATIVE_ARGUMENTS = (
     "heads_share_relative_embedding",
     "implementation",
 )
+_NO_POSITIONS = {"max_relative_position": 0, "relative_keys": False, "relative_values": False}
 
 
 class Past(NamedTuple):
@@ -55,9 +56,6 @@ class Past(NamedTuple):
         copies = ops.shape(cache)[2] // ops.shape(new)[2]
         is_here = ops.reshape(self.is_here, (1, 1, -1, 1))
         return ops.where(is_here, ops.tile(new, (1, 1, copies, 1)), cache)
-
-
-_NO_POSITIONS = {"max_relative_position": 0, "relative_keys": False, "relative_values": False}
 
 
 class _Block(keras.layers.Layer):

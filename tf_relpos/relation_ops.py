@@ -386,24 +386,30 @@ def _in_blocks(
     return wholes, [ops.cast(x, dtype) for x in sums]
 
 
-def are_in_blocks(query: Tensor, key: Tensor, training: Any) -> bool | None:
+def are_in_blocks(
+    query: Tensor, key: Tensor, training: Any, implementation: str = "auto"
+) -> bool | None:
     """Whether queries are to go in blocks; None where that turns out when a graph runs.
 
     Blocks keep memory at or below plain attention's, and cost time, most of it in the backward
     pass, which computes the weights again. So they are made where T and S are known to be long,
-    and, in inference, where a graph does not know them.
+    and where a graph does not know them: always in inference, and in training if they turn out to
+    be, unless the paper's form, with its own gradient, is asked for.
 
     Args:
         query: `[B, T, N, H]`.
         key: `[B, N, S, H]`.
         training: as in the call of a layer; a tensor may turn out to be True.
+        implementation: as for `relation_scores`.
     """
     trains = ops.is_tensor(training) or training
     T, S = query.shape[1], key.shape[2]
     if T == 1:
         return False
     if None in (T, S):
-        return None if trains else True
+        if not trains:
+            return True
+        return False if implementation == "transpose_reshape" else None
     return not _are_few(query, key, WIDEST if trains else WIDEST // 4)
 
 

@@ -186,8 +186,8 @@ def test_blocks_are_taken_where_they_save_memory(monkeypatch):
     def inputs(B, T, S):
         return keras.KerasTensor((B, T, 8, 64)), keras.KerasTensor((B, 8, S, 64))
 
-    def are_in_blocks(B, T, S, training=False):
-        return relation_ops.are_in_blocks(*inputs(B, T, S), training)
+    def are_in_blocks(B, T, S, training=False, implementation="auto"):
+        return relation_ops.are_in_blocks(*inputs(B, T, S), training, implementation)
 
     assert are_in_blocks(64, 512, 512, training=True) is False
     assert are_in_blocks(64, 256, 256) is False
@@ -195,6 +195,7 @@ def test_blocks_are_taken_where_they_save_memory(monkeypatch):
     assert are_in_blocks(1, 1, 10**6) is False
     assert are_in_blocks(None, None, None) is True
     assert are_in_blocks(None, None, None, training=True) is None
+    assert are_in_blocks(None, None, None, True, "transpose_reshape") is False
 
     def size(B, T, S):
         return relation_ops._block_size(*inputs(B, T, S))
@@ -231,7 +232,7 @@ print("KB", peak() - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
-@pytest.mark.parametrize("trains", [False, True][: 1 + (keras.backend.backend() == "tensorflow")])
+@pytest.mark.parametrize("trains", [False, pytest.param(True, marks=pytest.mark.tensorflow_only)])
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "xla"])
 def test_memory_is_below_that_of_keras_s_layer(mode, trains):
     """2048 positions, 4 heads, 67 MB of scores; the graph does not know the length."""
