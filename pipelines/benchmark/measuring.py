@@ -1,8 +1,6 @@
 """What the benchmarks share: contestants that take turns, and files of results."""
 
 import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -47,7 +45,9 @@ def settings_of(flags: object) -> dict[str, object]:
 def write_results(path: str | None, **results: object) -> None:
     """Writes a JSON file with the date, the device and the results, if a path is given."""
     if path:
-        record = {"date": str(date.today()), "device": _device(), **results}
+        from pipelines.training.devices import description  # TensorFlow, which is slow
+
+        record = {"date": str(date.today()), "device": description(), **results}
         Path(path).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
@@ -55,20 +55,3 @@ def _seconds(contestant: Callable[[], object]) -> float:
     began = time.perf_counter()
     contestant()
     return time.perf_counter() - began
-
-
-def _device() -> str:
-    import tensorflow as tf
-
-    gpus = tf.config.list_physical_devices("GPU")
-    if gpus:
-        return tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU")
-    return f"CPU, {os.cpu_count()} cores, {platform.machine()}{_features()}"
-
-
-def _features() -> str:
-    """What decides how fast a processor of this kind multiplies matrices, where Linux tells."""
-    path = Path("/proc/cpuinfo")
-    words = set(path.read_text(encoding="utf-8").split()) if path.exists() else set()
-    known = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "sve", "bf16")
-    return "".join(f", {name}" for name in known if name in words)

@@ -8,6 +8,7 @@
       checkpoints/        see `pipelines.run.checkpoints`
       history.jsonl       a line for each log interval and validation
       scores.json         a list of test scores
+      translations.txt    of the text that was scored at the end of training, line by line
       lock                of the process that trains, meanwhile
 
 `RunDirectory` reads. What trains holds the lock and opens the directory as a `TrainingRun`, which
@@ -61,6 +62,7 @@ class RunDirectory:
         self.events_path = self.path / "events"
         self.history_path = self.path / "history.jsonl"
         self.scores_path = self.path / "scores.json"
+        self.translations_path = self.path / "translations.txt"
         self.id_path = self.path / "id"
 
     def id(self) -> str | None:

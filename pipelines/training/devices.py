@@ -1,5 +1,7 @@
 """Which devices train, in which precision, and whether XLA compiles for them."""
 
+import os
+import platform
 from pathlib import Path
 
 import tensorflow as tf
@@ -47,6 +49,16 @@ def precision(config: TrainingConfig) -> str:
     return "mixed_bfloat16" if capable else "float32"
 
 
+def description() -> str:
+    """The device, and of a CPU what decides how fast it multiplies matrices, where Linux tells."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"))
+    known = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "sve", "bf16")
+    features = "".join(f", {name}" for name in known if name in _cpu_features())
+    return f"CPU, {os.cpu_count()} cores, {platform.machine()}{features}"
+
+
 def xla_scope(config: TrainingConfig) -> XlaScope:
     """What XLA compiles, see `TranslationTrainer`.
 
@@ -71,8 +83,12 @@ def _split_cpu(count: int) -> None:
 
 
 def _cpu_multiplies_bfloat16() -> bool:
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(_cpu_features())
+
+
+def _cpu_features() -> set[str]:
+    """What Linux tells of the processor; nothing elsewhere."""
     try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
+        return set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
     except OSError:
-        return False
-    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(flags)
+        return set()

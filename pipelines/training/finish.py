@@ -7,6 +7,7 @@ from pipelines.data.preparation import Prepared
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.registry import FORMATS
 from pipelines.exporters.versions import AlreadyExported
+from pipelines.files.atomic import write_text
 from pipelines.run.directory import TrainingRun
 from pipelines.run.metrics import bleu
 from pipelines.run.models import build_model
@@ -32,6 +33,7 @@ def finish(prepared: Prepared, run: TrainingRun, export_dir: str | Path | None) 
     if split:
         sources, references = prepared.text(split)
         translations = translator.translate(sources)
+        write_text(run.translations_path, "".join(f"{line}\n" for line in translations))
         score = bleu(translations, references, config.corpus.target_language)
         run.add_score(
             score_record(

@@ -1,0 +1,149 @@
+"""The training runs behind a table: what remains of them is trained, one after the other."""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import logging
+import signal
+import statistics
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from pipelines.config import RunConfig
+from pipelines.errors import InputError
+from pipelines.files.checksums import sha256
+from pipelines.files.records import read_json, write_json
+from pipelines.progress import duration
+from pipelines.reproduction.tables import Row, run_name
+from pipelines.run.directory import RunDirectory
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training run of a row.
+
+    Beside what every run leaves, its directory has `reproduction.json`: the configuration that was
+    asked for, whether it is finished, and the minutes, date and device.
+
+    Attributes:
+        path: its directory.
+        config: as it is asked for.
+    """
+
+    path: Path
+    config: RunConfig
+
+    @property
+    def seed(self) -> int:
+        return self.config.training.seed
+
+    def record(self) -> dict[str, Any]:
+        """What `reproduction.json` says; nothing before the run has begun.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        record = read_json(self.path / "reproduction.json")
+        if not isinstance(record, dict | None):
+            raise InputError(f"{self.path}/reproduction.json cannot be read: it must have a table")
+        return record or {}
+
+    def is_finished(self, arrays: str) -> bool:
+        """Whether it was trained to its end, with this configuration and this text.
+
+        Args:
+            arrays: see `text_of`.
+        """
+        record = self.record()
+        asked = {"config": self.config.to_dict(), "arrays": arrays, "finished": True}
+        return all(record.get(name) == value for name, value in asked.items())
+
+    def check_continues(self) -> None:
+        """Raises InputError if the run has been trained for longer than is asked for."""
+        steps = self.config.training.steps
+        trained = max(RunDirectory(self.path).checkpoints.steps(), default=0)
+        if trained > steps:
+            raise InputError(
+                f"steps must be at least {trained}, up to which {self.path} was trained, got "
+                f"{steps}: choose another --output, or more steps"
+            )
+
+    def train(self, prepared: Path, arrays: str) -> signal.Signals | None:
+        """Trains it to its end, or until a signal, which is returned, ends the process's work."""
+        import keras
+
+        from pipelines.training.devices import description
+        from pipelines.training.job import run_job
+
+        keras.backend.clear_session()
+        gc.collect()  # the model of the run before
+        began = time.monotonic()
+        ended_by = run_job(self.config, self.path, prepared_directory=prepared)
+        minutes = self.record().get("minutes", 0.0) + (time.monotonic() - began) / 60
+        record = {
+            "config": self.config.to_dict(),
+            "arrays": arrays,
+            "finished": ended_by is None,
+            "minutes": round(minutes, 2),
+            "date": str(date.today()),
+            "device": description(),
+        }
+        write_json(self.path / "reproduction.json", record)
+        return ended_by
+
+
+def text_of(prepared: Path) -> str:
+    """What tells one tokenized corpus from another: the checksum of its arrays' checksums."""
+    from pipelines.data.preparation import open_prepared
+
+    return sha256(open_prepared(prepared).checksums_path)
+
+
+def runs_of(row: Row, config: RunConfig, seeds: int, directory: Path) -> list[Run]:
+    """The runs of a row, one for each seed from 1 on."""
+    model = row.model_of(config.model)
+    return [
+        Run(
+            directory / run_name(model, seed),
+            dataclasses.replace(
+                config, model=model, training=dataclasses.replace(config.training, seed=seed)
+            ),
+        )
+        for seed in range(1, seeds + 1)
+    ]
+
+
+def train_remaining(
+    runs: Sequence[Run], prepared: Path, arrays: str
+) -> Iterable[Run | signal.Signals]:
+    """Trains those that are not finished, and says before each how many there are and how long.
+
+    Yields:
+        Each run once it is finished; the signal that ended one early instead, which is the last.
+
+    Raises:
+        InputError: a run cannot be gone on with, or was trained for longer; before any is trained.
+    """
+    remaining = [run for run in runs if not run.is_finished(arrays)]
+    for run in remaining:
+        run.check_continues()
+    minutes = [run.record()["minutes"] for run in runs if run not in remaining]
+    for number, run in enumerate(remaining):
+        left = len(remaining) - number
+        time_left = duration(60 * statistics.mean(minutes) * left) if minutes else "unknown"
+        _LOG.info(
+            f"run {len(runs) - left + 1} of {len(runs)}: {run.path.name}; "
+            f"{len(runs) - left} finished, {left} left, time left {time_left}"
+        )
+        if ended_by := run.train(prepared, arrays):
+            yield ended_by
+            return
+        minutes.append(run.record()["minutes"])
+        yield run

@@ -1,0 +1,175 @@
+"""The flags of the command lines that train: which text, which model, how.
+
+Nothing is read, downloaded or imported for them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pipelines.command_line import Parser, early_flags, given_flags, underscored
+from pipelines.config import (
+    DECIDED_BY_PREPARATION,
+    CorpusConfig,
+    RunConfig,
+    TrainingConfig,
+    default_config,
+)
+from pipelines.config_file import flags_of_file
+from pipelines.corpora.corpus import Corpus
+from pipelines.errors import InputError
+from pipelines.run.freezing import frozen_layers
+from tf_relpos.config import TransformerConfig
+
+if TYPE_CHECKING:
+    from pipelines.run.directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class StartFlags:
+    """What training starts from; the command's own flags are added to it."""
+
+    preset: str = "tiny"
+    """tiny, base, big, vaswani_base, vaswani_big, t2t_relative_base or t2t_relative_big"""
+    prepared: str | None = None
+    """a directory made by pipelines.prepare, instead of a corpus"""
+
+
+class Asked(NamedTuple):
+    """What the flags ask for.
+
+    Attributes:
+        flags: the command's own.
+        config: of a run.
+        corpus: the text, unless a preparation takes its place.
+    """
+
+    flags: Any
+    config: RunConfig
+    corpus: Corpus | None
+
+
+def parse(
+    arguments: Sequence[str],
+    own: type[StartFlags],
+    description: str,
+    prog: str,
+    decided: Collection[str] = (),
+) -> Asked:
+    """Parses the flags of a command that trains.
+
+    Args:
+        arguments: of the command line.
+        own: the dataclass of the command's own flags.
+        description, prog: see `Parser`.
+        decided: flags that would do nothing, as the command decides what they say.
+
+    Raises:
+        InputError: a value out of its range, or a flag that would do nothing.
+    """
+    # The file comes first: the defaults of most flags depend on --preset, which may stand in it.
+    sections = (own, CorpusConfig, TransformerConfig, TrainingConfig)
+    with flags_of_file(underscored(arguments), *sections) as words:
+        for name in given_flags(words):
+            if name in decided:
+                raise InputError(f"--{name} must not be given: this command decides it")
+        defaults, origin = _defaults(words)
+        parser = Parser(description, prog)
+        parser.add_section(own, "own")
+        parser.add_section(CorpusConfig, "corpus")
+        parser.add_section(TransformerConfig, "model", default=defaults.model)
+        parser.add_section(TrainingConfig, "training", default=defaults.training)
+        found = parser.parse(words)
+        config = RunConfig(defaults.preset, found.model, found.corpus, found.training)
+        return Asked(found.own, config, _corpus(config, found.own.prepared, origin))
+
+
+def _corpus(config: RunConfig, prepared: str | None, origin: RunDirectory | None) -> Corpus | None:
+    """The text, once all that the flags name is known to fit together."""
+    if origin:
+        from pipelines.run.origin import check_fits
+
+        check_fits(config.model, origin)
+    if config.corpus.tokenizer:
+        from pipelines.data.subword_model import adapted_model, check_can_sample
+
+        tokenizer = Path(config.corpus.tokenizer)
+        adapted_model(tokenizer, config.model.vocabulary_size)
+        if config.training.subword_sampling:
+            check_can_sample(tokenizer)
+    frozen_layers(config.model, config.training.freeze)
+    if config.training.strategy == "multi_worker" and not prepared:
+        raise InputError(
+            "strategy multi_worker needs --prepared, a directory made by pipelines.prepare that "
+            "every worker can read"
+        )
+    corpus = None if prepared else config.corpus.corpus()
+    if corpus:
+        config.training.check_splits(corpus.splits)
+    return corpus
+
+
+def _check_decided_by_preparation(arguments: Sequence[str]) -> None:
+    """A flag that would do nothing is a mistake."""
+    for name in given_flags(arguments):
+        if name in DECIDED_BY_PREPARATION:
+            raise InputError(f"--{name} must not be given with --prepared, which decides it")
+
+
+def _defaults(arguments: Sequence[str]) -> tuple[RunConfig, RunDirectory | None]:
+    """What flags that are not given stand for, and the run to start from, if any.
+
+    The model is that of this run, and so is the preset.
+    """
+    early = early_flags(
+        arguments,
+        preset=None,
+        dataset="demo",
+        train_source=None,
+        train_tsv=None,
+        prepared=None,
+        initialize_from=None,
+        run_dir=None,
+        tokenizer=None,
+        subword_model=None,
+    )
+    if early.prepared:
+        _check_decided_by_preparation(arguments)
+    has_text = early.train_source or early.train_tsv or early.prepared
+    is_demo = early.dataset == "demo" and not has_text
+    if not early.initialize_from:
+        defaults = default_config(early.preset or "tiny", demo=is_demo)
+        return _with_vocabulary_of(early.tokenizer, defaults), None
+    from pipelines.run.origin import origin_of  # NumPy, which is slow
+
+    for name in ("tokenizer", "subword_model"):
+        if value := getattr(early, name):
+            raise InputError(
+                f"{name} must not be given with --initialize_from, whose subwords are used; got "
+                f"{value}"
+            )
+    if not early.run_dir:
+        raise InputError("initialize_from needs --run_dir, the directory of the new run")
+    origin = origin_of(early.initialize_from, early.run_dir)
+    theirs = origin.config()
+    defaults = default_config(early.preset or theirs.preset, demo=is_demo)
+    model = theirs.model
+    if defaults.preset != theirs.preset:
+        size = theirs.model.vocabulary_size
+        model = dataclasses.replace(defaults.model, vocabulary_size=size)
+    return dataclasses.replace(defaults, model=model), origin
+
+
+def _with_vocabulary_of(tokenizer: str | None, defaults: RunConfig) -> RunConfig:
+    """The defaults with as many subwords as a given tokenizer has."""
+    if tokenizer is None:
+        return defaults
+    from pipelines.data.subword_model import vocabulary_size_of  # NumPy, which is slow
+
+    size = vocabulary_size_of(Path(tokenizer))
+    model = dataclasses.replace(defaults.model, vocabulary_size=size)
+    return dataclasses.replace(defaults, model=model)
