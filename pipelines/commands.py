@@ -18,6 +18,7 @@ COMMANDS = {
     "translate": "translate standard input, with a model in any form",
     "score": "tell how probable a trained model finds given translations",
     "export": "write a trained model in a form to deploy",
+    "reproduce": "train what a table of the paper compares, and write the table",
     "plot": "draw the training curves of runs in one picture",
 }
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from pipelines.command_line import Parser, run
 from pipelines.errors import InputError
-from pipelines.run.curves import FORMATS, draw, read_curves
+from pipelines.files.pictures import FORMATS
+from pipelines.run.curves import draw, read_curves
 
 DESCRIPTION = """Draw the training curves of runs in one picture: loss, validation BLEU and whatever
 else their histories hold. Runs in training can be drawn as well."""

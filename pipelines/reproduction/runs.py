@@ -8,7 +8,7 @@ import logging
 import signal
 import statistics
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import Any
 
 from pipelines.config import RunConfig
 from pipelines.errors import InputError
-from pipelines.files.checksums import sha256
 from pipelines.files.records import read_json, write_json
 from pipelines.progress import duration
 from pipelines.reproduction.tables import Row, run_name
@@ -59,7 +58,7 @@ class Run:
         """Whether it was trained to its end, with this configuration and this text.
 
         Args:
-            arrays: see `text_of`.
+            arrays: what tells one tokenized corpus from another, the checksum of its checksums.
         """
         record = self.record()
         asked = {"config": self.config.to_dict(), "arrays": arrays, "finished": True}
@@ -99,13 +98,6 @@ class Run:
         return ended_by
 
 
-def text_of(prepared: Path) -> str:
-    """What tells one tokenized corpus from another: the checksum of its arrays' checksums."""
-    from pipelines.data.preparation import open_prepared
-
-    return sha256(open_prepared(prepared).checksums_path)
-
-
 def runs_of(row: Row, config: RunConfig, seeds: int, directory: Path) -> list[Run]:
     """The runs of a row, one for each seed from 1 on."""
     model = row.model_of(config.model)
@@ -122,11 +114,12 @@ def runs_of(row: Row, config: RunConfig, seeds: int, directory: Path) -> list[Ru
 
 def train_remaining(
     runs: Sequence[Run], prepared: Path, arrays: str
-) -> Iterable[Run | signal.Signals]:
+) -> Iterator[signal.Signals | None]:
     """Trains those that are not finished, and says before each how many there are and how long.
 
     Yields:
-        Each run once it is finished; the signal that ended one early instead, which is the last.
+        None after each run that is finished, and the signal after one that it has ended early,
+        which is the last.
 
     Raises:
         InputError: a run cannot be gone on with, or was trained for longer; before any is trained.
@@ -142,8 +135,8 @@ def train_remaining(
             f"run {len(runs) - left + 1} of {len(runs)}: {run.path.name}; "
             f"{len(runs) - left} finished, {left} left, time left {time_left}"
         )
-        if ended_by := run.train(prepared, arrays):
-            yield ended_by
+        ended_by = run.train(prepared, arrays)
+        yield ended_by
+        if ended_by:
             return
         minutes.append(run.record()["minutes"])
-        yield run

@@ -120,8 +120,8 @@ _TABLE_3 = Table(
 
 TABLES = {table.number: table for table in (_TABLE_1, _TABLE_2, _TABLE_3)}
 
-# The flags of `train_wmt` that the rows and the seeds decide.
-DECIDED = (*_BOTH, "max_relative_position", "seed")
+# The flags of `train_wmt` that the rows and the seeds decide; all runs begin from nothing.
+DECIDED = (*_BOTH, "max_relative_position", "seed", "initialize_from")
 
 
 def run_name(model: TransformerConfig, seed: int) -> str:
@@ -131,3 +131,17 @@ def run_name(model: TransformerConfig, seed: int) -> str:
         kind = "keys" if model.relative_keys else "values"
     distance = f"-k{model.max_relative_position}" if model.uses_relative else ""
     return f"{kind}{distance}-seed{seed}"
+
+
+def split_of(splits: Sequence[str]) -> str:
+    """The text that a table is about: the test set, or else that for validation.
+
+    Raises:
+        InputError: there is neither.
+    """
+    for split in ("test", "valid"):
+        if split in splits:
+            return split
+    raise InputError(
+        "a table needs text to score on: --test_source and --test_target, or --test_tsv"
+    )

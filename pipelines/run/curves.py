@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.errors import InputError, first_line
-from pipelines.files.atomic import new_file
-from pipelines.importing import import_optional
+from pipelines.files.pictures import new_figure, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 # The values of a quantity, by its name, at the updates where there is one: [(step, value), ...].
 Curves = Mapping[str, Sequence[tuple[int, float]]]
 
-FORMATS = (".png", ".svg")
 _FIRST = ("loss", "validation_bleu")  # the others follow in the order of the history
 _COLUMNS = 2
 _PANEL = (6.0, 3.2)  # inches
@@ -59,17 +57,16 @@ def draw(runs: Mapping[str, Curves], path: Path) -> None:
 
     Args:
         runs: the curves of each run by its name.
-        path: the picture, in a format of `FORMATS`; one that is there is replaced.
+        path: the picture, in a format of `pipelines.files.pictures`; one that is there is replaced.
 
     Raises:
         InputError: matplotlib is not installed, or the picture cannot be written.
     """
-    figure_of = import_optional("matplotlib.figure", "matplotlib", extra="plot").Figure
     names = list(dict.fromkeys(name for curves in runs.values() for name in curves))
     names.sort(key=lambda name: name not in _FIRST)
     rows = -(-len(names) // _COLUMNS)
     width, height = _PANEL
-    figure = figure_of(figsize=(_COLUMNS * width, rows * height + 0.5), layout="constrained")
+    figure = new_figure(_COLUMNS * width, rows * height + 0.5)
     panels = figure.subplots(rows, _COLUMNS, squeeze=False).ravel()
     for panel, name in zip(panels, names, strict=False):
         _draw_panel(panel, name, runs)
@@ -78,8 +75,7 @@ def draw(runs: Mapping[str, Curves], path: Path) -> None:
     lines = {line.get_label(): line for panel in panels[: len(names)] for line in panel.lines}
     handles = [lines[run] for run in runs]
     figure.legend(handles=handles, loc="outside upper center", ncols=min(4, len(runs)))
-    with new_file(path) as temporary:
-        figure.savefig(temporary, format=path.suffix.lower()[1:], dpi=120)
+    save_figure(figure, path)
 
 
 def _draw_panel(panel: "Axes", name: str, runs: Mapping[str, Curves]) -> None:

@@ -76,7 +76,7 @@ def parse(
     with flags_of_file(underscored(arguments), *sections) as words:
         for name in given_flags(words):
             if name in decided:
-                raise InputError(f"--{name} must not be given: this command decides it")
+                raise InputError(f"--{name} must not be given, the command decides it")
         defaults, origin = _defaults(words)
         parser = Parser(description, prog)
         parser.add_section(own, "own")

@@ -71,7 +71,7 @@ def run_job(
         if locked:
             locked.check_continues(config)
         if corpus is not None:
-            prepared = _prepare(config, corpus, directory.path, origin)
+            prepared = prepare_text(config, corpus, directory.path / "prepared", origin)
         provenance = Provenance.of(
             config,
             prepared,
@@ -98,12 +98,26 @@ def _origin(config: RunConfig, run_dir: str | Path) -> RunDirectory | None:
     return origin
 
 
-def _prepare(
-    config: RunConfig, corpus: Corpus, run_dir: Path, origin: RunDirectory | None
+def prepare_text(
+    config: RunConfig,
+    corpus: Corpus,
+    directory: Path,
+    origin: RunDirectory | None = None,
 ) -> Prepared:
+    """What a run with this configuration reads of a corpus, made or opened.
+
+    Args:
+        config: of the run.
+        corpus: the text.
+        directory: where the preparation lies.
+        origin: the run whose subwords are taken, if any.
+
+    Raises:
+        InputError: see `prepare`.
+    """
     return prepare(
         corpus,
-        run_dir / "prepared",
+        directory,
         vocabulary_size=config.model.vocabulary_size,
         max_length=config.corpus.max_length,
         num_shapes=config.corpus.num_shapes,

@@ -30,6 +30,11 @@ WRONG = {
         ["--num_shapes", "0"],
         ["--max_length", "0"],
     ],
+    "reproduce": [
+        ["--table", "4"],
+        ["--table", "1", "--steps", "0"],
+        ["--table", "1", "--rows", "x"],
+    ],
     "prepare": [["--nosuchflag", "3"], ["--output", "x", "--dataset", "mnist"]],
     "evaluate": [
         ["--nosuchflag", "3"],

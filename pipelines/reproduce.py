@@ -1,0 +1,89 @@
+"""Reproduces a table of the paper: python -m pipelines.reproduce --table 2"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from os.path import abspath
+from pathlib import Path
+
+from pipelines.command_line import lasting_output, run
+from pipelines.corpora.corpus import Corpus
+from pipelines.errors import InputError
+from pipelines.files.pictures import check_can_draw
+from pipelines.importing import load_tensorflow
+from pipelines.reproduction.tables import DECIDED, TABLES, split_of
+from pipelines.training.flags import StartFlags, parse
+
+DESCRIPTION = """Train the models that a table of the paper compares, and write the table: Markdown,
+a picture and JSON, beside the paper's own numbers.
+
+Every flag of train_wmt but those for positions and the seed is taken, for all the runs. What is
+finished is not trained again, in another table neither; the same command resumes what is not."""
+
+
+@dataclass(frozen=True)
+class ReproduceFlags(StartFlags):
+    """Which table."""
+
+    table: int = field(kw_only=True)
+    """of the paper: 1, absolute against relative positions; 2, the clipping distance; 3, where
+    relative positions enter"""
+    rows: list[str] | None = None
+    """some of its rows only: sinusoidal, relative, both; 0, 1, 2, ...; keys_and_values, keys,
+    values, neither"""
+    seeds: int = 1
+    """runs of each row, with the seeds 1, 2, ..."""
+    output: str | None = None
+    """where the runs and the tables go; reproduction/<corpus> unless given"""
+
+    def __post_init__(self) -> None:
+        if self.table not in TABLES:
+            raise InputError(f"table must be 1, 2 or 3, got {self.table}")
+        if self.seeds < 1:
+            raise InputError(f"seeds must be at least 1, got {self.seeds}")
+        TABLES[self.table].chosen(self.rows or [])
+
+
+def main(arguments: Sequence[str]) -> int:
+    with lasting_output():
+        flags, config, corpus = parse(
+            arguments, ReproduceFlags, DESCRIPTION, "python -m pipelines.reproduce", DECIDED
+        )
+        if config.training.strategy == "multi_worker":
+            raise InputError("strategy must be auto, one or mirrored here, got multi_worker")
+        if corpus:
+            split_of(corpus.splits)
+        check_can_draw()  # what is missing should not show after hours
+        load_tensorflow()
+        from pipelines.reproduction.job import reproduce
+
+        table, output = TABLES[flags.table], _output(flags, corpus)
+        found = reproduce(
+            table,
+            table.chosen(flags.rows or []),
+            config,
+            seeds=flags.seeds,
+            output=output,
+            corpus=corpus,
+            prepared_directory=flags.prepared,
+        )
+        if isinstance(found, signal.Signals):
+            print(f"stopped; the same command resumes from {output}")
+            return 128 + found  # what a shell reports of a program ended by a signal
+        text = next(path for path in found if path.suffix == ".md")
+        print(text.read_text(encoding="utf-8"))
+        print("wrote", *found)
+        return 0
+
+
+def _output(flags: ReproduceFlags, corpus: Corpus | None) -> Path:
+    if flags.output is not None:
+        return Path(flags.output)
+    name = corpus.name if corpus else Path(abspath(flags.prepared or "")).name
+    return Path("reproduction") / name.replace("/", "-")
+
+
+if __name__ == "__main__":
+    run(main)

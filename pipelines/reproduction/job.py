@@ -1,0 +1,76 @@
+"""A whole table: prepare the text, train what remains, write the table after each run."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipelines.config import RunConfig
+from pipelines.corpora.corpus import Corpus
+from pipelines.data.preparation import open_prepared
+from pipelines.files.checksums import sha256
+from pipelines.reproduction.report import write_table
+from pipelines.reproduction.results import Text, results
+from pipelines.reproduction.runs import runs_of, train_remaining
+from pipelines.reproduction.tables import Row, Table, split_of
+from pipelines.training.job import prepare_text
+
+
+def reproduce(
+    table: Table,
+    rows: Sequence[Row],
+    config: RunConfig,
+    *,
+    seeds: int,
+    output: Path,
+    corpus: Corpus | None = None,
+    prepared_directory: str | None = None,
+) -> list[Path] | signal.Signals:
+    """Trains what a table needs, and writes it.
+
+    Args:
+        table: of the paper.
+        rows: those of it to train; what else has been trained is shown as well.
+        config: what the runs have in common.
+        seeds: runs of each row.
+        output: the directory; `runs` in it is what all tables share, and `prepared` the text.
+        corpus: the text, or
+        prepared_directory: what `pipelines.prepare` made of it.
+
+    Returns:
+        The files of the table, or the signal that ended training early.
+
+    Raises:
+        InputError: the user has to change something; before anything is trained, if that can be
+            known.
+    """
+    if corpus is not None:
+        prepared = prepare_text(config, corpus, output / "prepared")
+    elif prepared_directory is not None:
+        prepared = open_prepared(prepared_directory)
+    else:
+        raise ValueError("give either corpus or prepared_directory")
+    split = split_of(prepared.splits)
+    text = Text(
+        prepared.settings["corpus"],
+        split,
+        prepared.text(split)[1],
+        prepared.settings["target_language"],
+    )
+    arrays = sha256(prepared.checksums_path)
+    runs = {row.name: runs_of(row, config, seeds, output / "runs") for row in table.rows}
+    chosen = [run for row in rows for run in runs[row.name]]
+
+    def write() -> list[Path]:
+        finished = {
+            name: [run for run in several if run.is_finished(arrays)]
+            for name, several in runs.items()
+        }
+        return write_table(results(table, finished, config, text), output)
+
+    for ended_by in train_remaining(chosen, prepared.directory, arrays):
+        if ended_by:
+            return ended_by
+        write()
+    return write()

@@ -1,0 +1,161 @@
+"""A table as people read it: Markdown and a picture, made of the JSON alone."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pipelines.files.atomic import write_text
+from pipelines.files.pictures import FORMATS, new_figure, save_figure
+from pipelines.files.records import write_json
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_NOTHING = "–"
+_HERE, _PAPER = "#2f6fb3", "#a9a9a9"
+
+
+def write_table(found: Mapping[str, Any], directory: Path) -> list[Path]:
+    """Writes the files of a table: JSON, Markdown and pictures.
+
+    Args:
+        found: what `results` gave.
+        directory: where to.
+
+    Returns:
+        Their paths.
+
+    Raises:
+        InputError: matplotlib is not installed, or they cannot be written.
+    """
+    paths = [directory / f"table-{found['table']}{ending}" for ending in (".json", ".md", *FORMATS)]
+    json_path, text_path, *pictures = paths
+    write_json(json_path, found)
+    write_text(text_path, markdown(found))
+    for path in pictures:
+        draw(found, path)
+    return paths
+
+
+def markdown(found: Mapping[str, Any]) -> str:
+    """The table, and below it what it takes to repeat it."""
+    columns = [f"paper, {column}" for column in found["paper_columns"]]
+    head = ["", "BLEU", "chrF", "BLEU against the baseline", "p", *columns]
+    rows = [_cells(row, found) for row in found["rows"]]
+    lines = [head, ["---"] * len(head), *rows]
+    table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    return f"{table}\n{_conditions(found)}\n"
+
+
+def _cells(row: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    tests = row["against_baseline"]
+    if row["name"] == found["baseline"]:
+        difference = "(baseline)"
+    elif tests:
+        difference = f"{statistics.mean(test['difference'] for test in tests):+.2f}"
+    else:
+        difference = _NOTHING
+    paper = [f"{bleu:.1f}" for bleu in row["paper"]]
+    return [
+        row["label"],
+        _with_spread(row.get("bleu")),
+        _with_spread(row.get("chrf")),
+        difference,
+        ", ".join(f"{test['p_value']:.3f}" for test in tests) or _NOTHING,
+        *(paper or [_NOTHING] * len(found["paper_columns"])),
+    ]
+
+
+def _with_spread(summary: Mapping[str, float] | None) -> str:
+    if summary is None:
+        return _NOTHING
+    deviation = summary["deviation"]
+    return f"{summary['mean']:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
+
+
+def _conditions(found: Mapping[str, Any]) -> str:
+    """Text, settings, signatures, device, dates and minutes, in a paragraph."""
+    config, runs = found["config"], _runs(found)
+    signatures = ", ".join(f"{name} `{text}`" for name, text in found["signatures"].items())
+    what = (
+        f"Corpus {found['corpus']}, {found['sentences']:,} sentences ({found['split']}); preset "
+        f"{config['preset']}, {config['training']['steps']:,} updates of up to "
+        f"{config['training']['tokens_per_replica']:,} tokens a side"
+    )
+    if not runs:
+        return f"{what}; no run is finished yet."
+    seeds, searches, devices, dates, commits = (
+        _different(runs, *names)
+        for names in (("seed",), ("beam_size", "alpha"), ("device",), ("date",), ("commit",))
+    )
+    minutes = sum(run["minutes"] for run in runs)
+    return (
+        f"{what}; seed {seeds}; beam and length penalty {searches}. {signatures}. The p-values are "
+        f"of paired bootstrap tests, one for each seed. {devices}; {dates}; {minutes:.0f} minutes "
+        f"for {len(runs)} of the runs; code {commits}."
+    )
+
+
+def _different(runs: Sequence[Mapping[str, Any]], *names: str) -> str:
+    """The different values that the runs have, in their order."""
+    values = [" and ".join(str(run[name]) for name in names) for run in runs]
+    return ", ".join(dict.fromkeys(values))
+
+
+def _runs(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [run for row in found["rows"] for run in row["runs"]]
+
+
+def draw(found: Mapping[str, Any], path: Path) -> None:
+    """Draws BLEU here, a dot for each seed, beside BLEU in the paper.
+
+    Args:
+        found: what `results` gave.
+        path: the picture, in a format of `pipelines.files.pictures`.
+
+    Raises:
+        InputError: matplotlib is not installed, or it cannot be written.
+    """
+    rows = found["rows"]
+    columns = found["paper_columns"]
+    figure = new_figure(4.6 * (1 + len(columns[:2])), 1.1 + 0.42 * len(rows))
+    figure.suptitle(f"Table {found['table']}: {found['title']}", fontsize=11)
+    here, *papers = figure.subplots(1, 1 + len(columns[:2]), sharey=True, squeeze=False)[0]
+    steps = found["config"]["training"]["steps"]
+    _bars(here, [row.get("bleu", {}).get("mean") for row in rows], _HERE)
+    for place, row in enumerate(rows):
+        scores = [run["bleu"] for run in row["runs"]]
+        if len(scores) > 1:
+            here.plot(scores, [place] * len(scores), "o", ms=4, color="black", alpha=0.7)
+    here.set_title(f"{found['corpus']}, {steps:,} updates", fontsize=9)
+    here.set_yticks(range(len(rows)), [row["label"] for row in rows], fontsize=9)
+    here.set_ylim(len(rows) - 0.5, -0.5)  # the first row on top, and rows without a bar as well
+    for number, panel in enumerate(papers):
+        values = [row["paper"][number] if row["paper"] else None for row in rows]
+        _bars(panel, values, _PAPER)
+        panel.set_title(f"paper, {columns[number]}", fontsize=9)
+    save_figure(figure, path)
+
+
+def _bars(panel: Axes, values: Sequence[float | None], colour: str) -> None:
+    """A bar for each value; none, and no number, for what there is no value of."""
+    for place, value in enumerate(values):
+        if value is not None:
+            panel.barh(place, value, color=colour, height=0.6)
+            panel.annotate(
+                f"{value:.1f}",
+                (value, place),
+                xytext=(-4, 0),
+                textcoords="offset points",
+                ha="right",
+                va="center",
+                fontsize=8,
+                color="white",
+            )
+    panel.set_xlabel("BLEU", fontsize=8)
+    panel.tick_params(labelsize=8)
+    panel.set_xlim(left=0)
+    panel.spines[["top", "right"]].set_visible(False)

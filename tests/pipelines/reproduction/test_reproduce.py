@@ -1,0 +1,115 @@
+"""Tables from text to picture."""
+
+import json
+import logging
+import os
+import signal
+
+import pytest
+
+from pipelines import reproduce
+from tests.support.runs import call, flags, train_flags
+
+pytestmark = pytest.mark.tensorflow_only
+
+SMALL = {"warmup_steps": 2, "tokens_per_replica": 256, "log_every": 1, "jit": "off"}
+
+
+@pytest.fixture
+def table(corpus, tmp_path, monkeypatch, capfd):
+    """Calls the command line; gives its exit status, its output and the table it wrote."""
+
+    def make(number, *rows, **values):
+        arguments = train_flags(corpus, None, **{**SMALL, "export_dir": None, **values})
+        arguments += flags(table=number, rows=rows or None, output=tmp_path)
+        status = call(reproduce.main, arguments, monkeypatch)
+        path = tmp_path / f"table-{number}.json"
+        told = capfd.readouterr()
+        return status, told.out + told.err, json.loads(path.read_text()) if path.exists() else None
+
+    return make
+
+
+def test_tables_share_runs(table, tmp_path):
+    status, told, found = table(1, "relative", steps=2)
+    assert status == 0
+    assert "run 1 of 1: relative-k16-seed1; 0 finished, 1 left, time left unknown" in told
+    assert [len(row["runs"]) for row in found["rows"]] == [0, 1, 0]
+    (run,) = found["rows"][1]["runs"]
+    assert (run["run"], run["seed"], run["step"]) == ("relative-k16-seed1", 1, 2)
+    assert run["minutes"] > 0 and run["date"] and run["device"] and run["checkpoint"] == "last"
+    for ending in ("md", "png", "svg"):
+        assert (tmp_path / f"table-1.{ending}").stat().st_size > 500
+
+    status, told, found = table(3, "keys_and_values", steps=2)
+    assert status == 0
+    assert "run 1 of" not in told and "step 1/2" not in told
+    assert [len(row["runs"]) for row in found["rows"]] == [1, 0, 0, 0]
+    assert found["rows"][0]["runs"] == [run]
+
+    status, told, _ = table(3, "keys_and_values", steps=1)
+    assert status == 2
+    assert "error: steps must be at least 2, up to which" in told
+
+
+class _Interrupt(logging.Handler):
+    """Sends the process a signal when training tells of its second step."""
+
+    def emit(self, record):
+        if record.getMessage().startswith("step 2/"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.slow
+def test_a_signal_ends_the_work_and_the_same_command_goes_on(table, tmp_path, monkeypatch):
+    log, handler = logging.getLogger("pipelines"), _Interrupt()
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.command_line.show_log", lambda: log.setLevel(logging.INFO))
+        log.addHandler(handler)
+        status, told, found = table(1, "relative", steps=4)
+        log.removeHandler(handler)
+    assert status == 128 + signal.SIGTERM
+    assert f"stopped; the same command resumes from {tmp_path}" in told
+    assert found is None
+    path = tmp_path / "runs/relative-k16-seed1/reproduction.json"
+    before = json.loads(path.read_text())
+    assert not before["finished"]
+
+    status, told, _ = table(1, "relative", steps=4)
+    assert status == 0
+    assert "resumed at step 2" in told
+    assert json.loads(path.read_text())["minutes"] > before["minutes"] > 0
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "the following arguments are required: --table; see"),
+        (["--table", "4"], "table must be 1, 2 or 3, got 4"),
+        (["--table", "2", "--rows", "3"], "rows must be of 0, 1, 2, 4, 16, 64, 256 in Table 2"),
+        (["--table", "1", "--seeds", "0"], "seeds must be at least 1, got 0"),
+        (["--table", "1", "--seed", "3"], "--seed must not be given, the command decides it"),
+        (["--table", "3", "--relative-keys", "false"], "--relative_keys must not be given"),
+        (["--table", "1", "--initialize_from", "x"], "--initialize_from must not be given"),
+        (["--table", "1", "--run_dir", "x"], "unrecognized arguments: --run_dir x"),
+        (
+            ["--table", "1", "--strategy", "multi_worker", "--prepared", "x"],
+            "strategy must be auto, one or mirrored here, got multi_worker",
+        ),
+        (["--table", "1", "--prepared", "absent", "--output", "out"], "absent"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, monkeypatch, capfd, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert call(reproduce.main, arguments, monkeypatch) == 2
+    told = capfd.readouterr().err
+    assert told.startswith("error: ") and message in told and told.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_text_to_train_on_alone_is_refused(corpus, tmp_path, monkeypatch, capfd):
+    arguments = train_flags(corpus, None, splits=["train"], export_dir=None)
+    arguments += flags(table=1, output=tmp_path / "out")
+    assert call(reproduce.main, arguments, monkeypatch) == 2
+    assert "error: a table needs text to score on" in capfd.readouterr().err
+    assert not (tmp_path / "out").exists()

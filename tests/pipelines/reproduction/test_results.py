@@ -1,0 +1,89 @@
+"""What a table makes of finished runs, and which are finished."""
+
+import dataclasses
+import json
+import logging
+
+import pytest
+
+from pipelines.config import default_config
+from pipelines.errors import InputError
+from pipelines.reproduction.results import Text, results
+from pipelines.reproduction.runs import runs_of, train_remaining
+from pipelines.reproduction.tables import TABLES
+
+REFERENCES = [f"the {n} old dogs and {n} cats sleep behind the house" for n in range(40)]
+CONFIG = default_config("tiny", demo=True)
+SCORE = {
+    "split": "test", "checkpoint": "last", "step": 1600, "beam_size": 4, "alpha": 0.6,
+    "commit": "abc", "version": "1",
+}  # fmt: skip
+
+
+def finish(run, translations, minutes=3.0):
+    """What a run leaves that has been trained to its end."""
+    run.path.mkdir(parents=True)
+    (run.path / "translations.txt").write_text("".join(f"{line}\n" for line in translations))
+    scores = [SCORE, {**SCORE, "split": "another.en", "step": 7}]
+    (run.path / "scores.json").write_text(json.dumps(scores))
+    record = {
+        "config": run.config.to_dict(), "arrays": "sum", "finished": True, "minutes": minutes,
+        "date": "2026-11-22", "device": "CPU",
+    }  # fmt: skip
+    (run.path / "reproduction.json").write_text(json.dumps(record))
+
+
+def worse(count):
+    """The references, but for so many sentences, of which half is missing."""
+    cut = [" ".join(line.split()[::2]) for line in REFERENCES]
+    return cut[:count] + REFERENCES[count:]
+
+
+def test_scores_spread_and_tests_against_the_baseline(tmp_path):
+    table = TABLES[3]
+    runs = {row.name: runs_of(row, CONFIG, 2, tmp_path) for row in table.rows}
+    for name, counts in (("keys_and_values", (0, 2)), ("keys", (0, 2)), ("neither", (30, 35))):
+        for run, count in zip(runs[name], counts, strict=True):
+            finish(run, worse(count))
+    finished = {n: [r for r in several if r.is_finished("sum")] for n, several in runs.items()}
+    found = results(table, finished, CONFIG, Text("demo", "test", REFERENCES, "de"))
+
+    both, keys, values, neither = found["rows"]
+    assert [run["bleu"] for run in both["runs"]][0] == 100.0
+    assert both["bleu"]["mean"] == pytest.approx(sum(r["bleu"] for r in both["runs"]) / 2)
+    spread = abs(both["runs"][0]["bleu"] - both["runs"][1]["bleu"]) / 2**0.5
+    assert both["bleu"]["deviation"] == pytest.approx(spread, abs=1e-4)
+    assert [run["seed"] for run in both["runs"]] == [1, 2]
+    assert both["runs"][0]["step"] == 1600  # not that of a score which `evaluate` has added
+    assert both["against_baseline"] == []
+    assert keys["against_baseline"] == [{"difference": 0.0, "p_value": 1.0}] * 2
+    assert values["runs"] == [] and "bleu" not in values and values["against_baseline"] == []
+    assert all(t["difference"] < -20 and t["p_value"] < 0.01 for t in neither["against_baseline"])
+    assert neither["bleu"]["mean"] < 80
+    assert set(found["signatures"]) == {"bleu", "chrf", "bootstrap"}
+    assert (found["sentences"], found["corpus"]) == (40, "demo")
+    assert json.loads(json.dumps(found)) == found
+
+
+def test_a_run_is_finished_with_its_own_configuration_and_text_alone(tmp_path):
+    (run,) = runs_of(TABLES[2].rows[0], CONFIG, 1, tmp_path)
+    assert not run.is_finished("sum")
+    finish(run, REFERENCES)
+    assert run.is_finished("sum") and not run.is_finished("another")
+    training = dataclasses.replace(CONFIG.training, steps=1700)
+    (longer,) = runs_of(
+        TABLES[2].rows[0], dataclasses.replace(CONFIG, training=training), 1, tmp_path
+    )
+    assert longer.path == run.path and not longer.is_finished("sum")
+    (run.path / "reproduction.json").write_text("[]")
+    with pytest.raises(InputError, match="reproduction.json cannot be read"):
+        run.is_finished("sum")
+
+
+def test_nothing_is_trained_twice(tmp_path, caplog):
+    runs = runs_of(TABLES[2].rows[1], CONFIG, 3, tmp_path)
+    for run in runs:
+        finish(run, REFERENCES)
+    with caplog.at_level(logging.INFO, "pipelines"):
+        assert list(train_remaining(runs, tmp_path / "prepared", "sum")) == []
+    assert not caplog.records

@@ -1,0 +1,64 @@
+"""The rows of the paper's tables, and which of them are the same run."""
+
+import pytest
+
+from pipelines.errors import InputError
+from pipelines.reproduction.tables import TABLES, run_name, split_of
+from tf_relpos.config import TransformerConfig
+
+
+def names(table, preset="base"):
+    config = TransformerConfig.preset(preset)
+    return {row.name: run_name(row.model_of(config), 1) for row in TABLES[table].rows}
+
+
+def test_rows_that_tables_share_are_one_run():
+    assert names(1)["relative"] == names(2)["16"] == names(3)["keys_and_values"]
+    assert names(1)["relative"] == "relative-k16-seed1"
+
+
+def test_other_rows_are_runs_of_their_own():
+    """Twelve models in all, of which one stands in all three tables."""
+    every = [name for table in TABLES for name in names(table).values()]
+    assert len(every) == 14
+    assert len(set(every)) == 12
+
+
+def test_the_distance_is_that_of_the_preset():
+    assert names(1, "big")["relative"] == names(3, "big")["keys_and_values"] == "relative-k8-seed1"
+    assert names(2, "big")["16"] == "relative-k16-seed1"
+
+
+def test_the_models_are_those_of_the_rows():
+    base = TransformerConfig.preset("base", relative_keys=False)
+    keys, values, neither = (
+        row.model_of(base) for row in TABLES[3].chosen(["keys", "values", "neither"])
+    )
+    assert (keys.relative_keys, keys.relative_values) == (True, False)
+    assert (values.relative_keys, values.relative_values) == (False, True)
+    assert not neither.uses_relative and not neither.uses_sinusoidal
+    assert [row.model_of(base).max_relative_position for row in TABLES[2].rows] == [
+        0, 1, 2, 4, 16, 64, 256,
+    ]  # fmt: skip
+
+
+def test_the_numbers_of_the_paper():
+    assert [row.paper for row in TABLES[1].rows] == [
+        (26.5, 38.2, 27.9, 41.2),
+        (26.8, 38.7, 29.2, 41.5),
+        (),
+    ]
+    assert [row.paper[0] for row in TABLES[2].rows] == [12.5, 25.5, 25.8, 25.9, 25.8, 25.9, 25.8]
+    assert [row.paper[0] for row in TABLES[3].rows] == [25.8, 25.8, 25.3, 12.5]
+
+
+def test_a_row_that_there_is_not():
+    with pytest.raises(InputError, match="rows must be of keys_and_values, .* Table 3, got 16"):
+        TABLES[3].chosen(["keys", "16"])
+
+
+def test_the_test_set_comes_first():
+    assert split_of(("valid", "test")) == "test"
+    assert split_of(("valid",)) == "valid"
+    with pytest.raises(InputError, match="needs text to score on"):
+        split_of(())
