@@ -23,6 +23,7 @@ from pipelines.run.models import build_model
 from pipelines.run.origin import initialize
 from pipelines.run.provenance import Provenance
 from pipelines.training import callbacks, devices
+from pipelines.training.adam import FusedAdam
 from pipelines.training.progress import Counting, Progress, ProgressLine
 from pipelines.training.trainer import TranslationTrainer
 from pipelines.training.validation import EarlyStopping, Validation, Validator
@@ -172,9 +173,7 @@ def _make_trainer(provenance: Provenance, strategy: tf.distribute.Strategy) -> T
         xla=devices.xla_scope(training),
     )
     with strategy.scope():
-        optimizer = keras.optimizers.Adam(
-            _schedule(config), training.beta_1, training.beta_2, training.epsilon
-        )
+        optimizer = FusedAdam(_schedule(config), training.beta_1, training.beta_2, training.epsilon)
         trainer.compile(optimizer=optimizer, jit_compile=False)
         trainer.optimizer.build(transformer.trainable_variables)
     return trainer
