@@ -131,6 +131,8 @@ class TrainingConfig:
     """updates until the learning rate is at its highest"""
     learning_rate_scale: float = 1.0
     """factor on the learning rate, model_dim^-0.5 min(s^-0.5, s warmup_steps^-1.5)"""
+    cooldown: float = 0.0
+    """share of the updates, the last ones, over which the learning rate falls to 0; 0: none"""
     beta_1: float = 0.9
     """of Adam"""
     beta_2: float = 0.98
@@ -190,6 +192,7 @@ class TrainingConfig:
         for name in ("keep_checkpoints", "average_checkpoints"):
             self._check(name, "at least 1", getattr(self, name) >= 1)
         self._check("learning_rate_scale", "above 0", self.learning_rate_scale > 0)
+        self._check("cooldown", "from 0 to 1", 0 <= self.cooldown <= 1)
         self._check("epsilon", "above 0", self.epsilon > 0)
         for name in ("beta_1", "beta_2", "label_smoothing"):
             self._check(name, "at least 0 and below 1", 0 <= getattr(self, name) < 1)
@@ -259,12 +262,15 @@ class RunConfig:
     def difference(self, other: "RunConfig") -> str | None:
         """The first field in which training would differ: "name a here, b there"."""
         is_own_text = self.corpus.is_own_text or other.corpus.is_own_text
+        may_change = MAY_CHANGE
+        if self.training.cooldown or other.training.cooldown:
+            may_change = MAY_CHANGE - {"steps"}  # which say when it begins
         for section in ("model", "corpus", "training"):
             mine, theirs = (dataclasses.asdict(getattr(c, section)) for c in (self, other))
             for name in mine:
                 if name in TEXT or (name == "dataset" and is_own_text):
                     continue
-                if name not in MAY_CHANGE and mine[name] != theirs[name]:
+                if name not in may_change and mine[name] != theirs[name]:
                     return f"{name} {mine[name]!r}, not {theirs[name]!r}"
         return None
 

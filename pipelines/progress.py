@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 if TYPE_CHECKING:
@@ -106,6 +107,52 @@ class Work:
         return bar
 
 
+class Phases:
+    """How long the blocks of `progress` took inside of a block of `phases`, so far.
+
+    Attributes:
+        began: when that was, of the monotonic clock.
+        seconds: by what the work was in the end; blocks inside of others are parts of those.
+    """
+
+    def __init__(self) -> None:
+        self.began = time.monotonic()
+        self.seconds: dict[str, float] = {}
+        self._depth = 0
+
+    @contextlib.contextmanager
+    def measuring(self, work: Work) -> Iterator[None]:
+        """Adds the time of the block."""
+        began = time.monotonic()
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if not self._depth:
+                spent = time.monotonic() - began
+                self.seconds[work.what] = self.seconds.get(work.what, 0.0) + spent
+
+
+_PHASES: ContextVar[Phases | None] = ContextVar("phases", default=None)
+
+
+@contextlib.contextmanager
+def phases() -> Iterator[Phases]:
+    """Measures the blocks of `progress` inside of this one, whether they are shown or not."""
+    found = Phases()
+    token = _PHASES.set(found)
+    try:
+        yield found
+    finally:
+        _PHASES.reset(token)
+
+
+def phases_so_far() -> Phases:
+    """Those of the block of `phases` that this is in; none of them where it is in no such block."""
+    return _PHASES.get() or Phases()
+
+
 @contextlib.contextmanager
 def progress(
     what: str, unit: str = "", total: int | None = None, *, done: int = 0, is_shown: bool = True
@@ -122,15 +169,23 @@ def progress(
         is_shown: False counts and tells nothing.
     """
     work = Work(what, unit, total, done)
-    if not (is_shown and _LOG.isEnabledFor(logging.INFO)):
-        yield work
-        return
+    measured = _PHASES.get()
+    with measured.measuring(work) if measured else contextlib.nullcontext():
+        if is_shown and _LOG.isEnabledFor(logging.INFO):
+            with _shown(work):
+                yield work
+        else:
+            yield work
+
+
+@contextlib.contextmanager
+def _shown(work: Work) -> Iterator[None]:
     is_over = threading.Event()
     arguments = (is_over, _terminal() if on_terminal() else None)
     thread = threading.Thread(target=work.show_until, args=arguments, name="progress", daemon=True)
     thread.start()
     try:
-        yield work
+        yield
     finally:
         is_over.set()
         thread.join()

@@ -12,6 +12,7 @@ from pipelines.command_line import lasting_output, run
 from pipelines.config import RunConfig
 from pipelines.corpora.corpus import Corpus
 from pipelines.importing import load_tensorflow
+from pipelines.progress import phases
 from pipelines.training.flags import StartFlags
 from pipelines.training.flags import parse as parse_flags
 
@@ -33,7 +34,7 @@ class RunFlags(StartFlags):
 
 
 def main(arguments: Sequence[str]) -> int:
-    with lasting_output():
+    with lasting_output(), phases():
         config, corpus, places = parse(arguments)
         load_tensorflow()
         from pipelines.training.job import run_job

@@ -69,6 +69,7 @@ class EpochPlan:
 
     Attributes:
         batches_per_epoch: batches of all buckets together.
+        buckets: those that give batches.
         remainder: pairs left out of each epoch.
 
     Raises:
@@ -87,6 +88,7 @@ class EpochPlan:
             )
         batches = np.array(self.bucket_counts) // np.array(self.batch_sizes)
         self._last = np.cumsum(batches)
+        self.buckets = np.flatnonzero(batches).tolist()
         self.batches_per_epoch = int(batches.sum())
         self.remainder = sum(self.bucket_counts) - int((batches * self.batch_sizes).sum())
         if not self.batches_per_epoch:
@@ -102,16 +104,24 @@ class EpochPlan:
         Returns:
             `(bucket, numbers)`: int64 `[B]`, which pairs of the bucket, from 0.
         """
+        epoch, batch, bucket = self._place(step)
+        size = self.batch_sizes[bucket]
+        in_bucket = batch - (int(self._last[bucket - 1]) if bucket else 0)
+        pairs = Permutation(self.bucket_counts[bucket], (self.seed, epoch, 1 + bucket))
+        return bucket, pairs(np.arange(in_bucket * size, (in_bucket + 1) * size))
+
+    def bucket(self, step: int) -> int:
+        """That of the global batch of a step counted from 0."""
+        return self._place(step)[2]
+
+    def _place(self, step: int) -> tuple[int, int, int]:
+        """The epoch of a step, its batch in the order of the buckets, and the bucket of that."""
         if step < 0:
             raise ValueError(f"step must not be negative, got {step}")
         epoch, place = divmod(int(step), self.batches_per_epoch)
         order = Permutation(self.batches_per_epoch, (self.seed, epoch, 0))
         batch = int(order(np.array([place]))[0])
-        bucket = int(np.searchsorted(self._last, batch, side="right"))
-        size = self.batch_sizes[bucket]
-        in_bucket = batch - (int(self._last[bucket - 1]) if bucket else 0)
-        pairs = Permutation(self.bucket_counts[bucket], (self.seed, epoch, 1 + bucket))
-        return bucket, pairs(np.arange(in_bucket * size, (in_bucket + 1) * size))
+        return epoch, batch, int(np.searchsorted(self._last, batch, side="right"))
 
 
 def _listed(numbers: Sequence[int]) -> str:

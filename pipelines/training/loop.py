@@ -24,11 +24,11 @@ from pipelines.run.origin import initialize
 from pipelines.run.provenance import Provenance
 from pipelines.training import callbacks, devices
 from pipelines.training.adam import FusedAdam
-from pipelines.training.progress import Counting, Progress, ProgressLine
+from pipelines.training.progress import Counting, Progress, ProgressLine, StartUp
+from pipelines.training.schedule import schedule_of
 from pipelines.training.trainer import TranslationTrainer
 from pipelines.training.validation import EarlyStopping, Validation, Validator
 from pipelines.training.workers import Workers
-from tf_relpos import WarmupInverseSqrt
 
 _LOG = logging.getLogger(__name__)
 
@@ -62,7 +62,8 @@ def train(
         }
     )
     plan, sampler = _plan(provenance, prepared, run)
-    trainer = _make_trainer(provenance, workers.strategy)
+    with progress("building the model"):
+        trainer = _make_trainer(provenance, workers.strategy)
     state = _restore(config, run, trainer, workers)
     first_step = state.step
     steps_left = training.steps - first_step
@@ -94,7 +95,11 @@ def train(
             verbose=0,
             callbacks=[
                 callbacks.NonFiniteLoss(skip=training.skip_non_finite),
-                *(_callbacks_of_the_chief(config, prepared, run, trainer, state) if run else []),
+                *(
+                    _callbacks_of_the_chief(config, prepared, run, trainer, state, plan)
+                    if run
+                    else []
+                ),
                 *_early_stopping(config, state, workers),
                 ProgressLine(work),
                 interruption,
@@ -173,17 +178,12 @@ def _make_trainer(provenance: Provenance, strategy: tf.distribute.Strategy) -> T
         xla=devices.xla_scope(training),
     )
     with strategy.scope():
-        optimizer = FusedAdam(_schedule(config), training.beta_1, training.beta_2, training.epsilon)
+        optimizer = FusedAdam(
+            schedule_of(config), training.beta_1, training.beta_2, training.epsilon
+        )
         trainer.compile(optimizer=optimizer, jit_compile=False)
         trainer.optimizer.build(transformer.trainable_variables)
     return trainer
-
-
-def _schedule(config: RunConfig) -> WarmupInverseSqrt:
-    training = config.training
-    return WarmupInverseSqrt(
-        config.model.model_dim, training.warmup_steps, training.learning_rate_scale
-    )
 
 
 def _callbacks_of_the_chief(
@@ -192,6 +192,7 @@ def _callbacks_of_the_chief(
     run: TrainingRun,
     trainer: TranslationTrainer,
     state: RunState,
+    plan: EpochPlan,
 ) -> Sequence[keras.callbacks.Callback]:
     """What counts, reports, validates and saves."""
     training = config.training
@@ -213,12 +214,13 @@ def _callbacks_of_the_chief(
         )
     return [
         Counting(state, log_every=training.log_every),
+        StartUp(state, plan, trainer.micro_batches),
         Progress(
             run,
             state,
             last_step=training.steps,
             log_every=training.log_every,
-            learning_rate=_schedule(config),
+            learning_rate=schedule_of(config),
         ),
         callbacks.ValidationAndCheckpoints(
             save,

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 import keras
 import tensorflow as tf
 
+from pipelines.data.epoch_plan import EpochPlan
 from pipelines.errors import InputError, reason_of
-from pipelines.progress import Work, duration
+from pipelines.progress import Work, duration, phases_so_far
 from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import TrainingRun
 
@@ -140,6 +141,48 @@ class Progress(AfterCounting):
             "tokens_per_second": (tokens + sums["source_tokens"]) / sums["seconds"],
             "padding_share": 1 - (tokens + sums["source_tokens"]) / sums["positions"],
         }
+
+
+class StartUp(AfterCounting):
+    """Tells what passed before the first update, and how long all shapes took to compile.
+
+    Args:
+        state: where the run stands.
+        plan: of the batches.
+        micro_batches: batches of an update.
+    """
+
+    def __init__(self, state: RunState, plan: EpochPlan, micro_batches: int = 1):
+        super().__init__(state)
+        self.plan = plan
+        self.micro_batches = micro_batches
+        self.phases = phases_so_far()
+        self._missing = set(plan.buckets)
+        self._compiling = 0.0
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._started = time.monotonic()
+
+    def after_update(self) -> None:
+        if not self._missing:
+            return
+        seconds = time.monotonic() - self._started
+        if len(self._missing) == len(self.plan.buckets):
+            self._tell_first(seconds)
+        last = self.state.step * self.micro_batches
+        shapes = {self.plan.bucket(last - number) for number in range(1, 1 + self.micro_batches)}
+        if shapes & self._missing:
+            self._compiling += seconds
+            self._missing -= shapes
+            if not self._missing:
+                count, spent = len(self.plan.buckets), duration(self._compiling)
+                _LOG.info(f"compiled {count} shapes in {spent}, until step {self.state.step:,}")
+
+    def _tell_first(self, compiling: float) -> None:
+        spent = {**self.phases.seconds, "compiling": compiling}
+        parts = [f"{what} {duration(value)}" for what, value in spent.items() if value >= 0.5]
+        total = duration(time.monotonic() - self.phases.began)
+        _LOG.info(f"first step after {total}: {', '.join(parts)}")
 
 
 class ProgressLine(keras.callbacks.Callback):

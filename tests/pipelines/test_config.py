@@ -57,6 +57,8 @@ def test_every_model_preset_can_be_trained():
         ("warmup_steps", 0, "at least 1"),
         ("learning_rate_scale", 0.0, "above 0"),
         ("learning_rate_scale", float("nan"), "above 0"),
+        ("cooldown", 1.1, "from 0 to 1"),
+        ("cooldown", float("nan"), "from 0 to 1"),
         ("beta_1", 1.0, "at least 0 and below 1"),
         ("beta_2", -0.1, "at least 0 and below 1"),
         ("epsilon", 0.0, "above 0"),
@@ -92,9 +94,9 @@ def test_older_files_lack_fields_and_mean_what_they_meant():
     since = ("train_tsv", "valid_tsv", "test_tsv", "corpus_weights", "tokenizer", "subword_model")
     for name in since:
         del values["corpus"][name]
-    for name in ("initialize_from", "freeze", "patience", "subword_sampling"):
+    for name in ("cooldown", "initialize_from", "freeze", "patience", "subword_sampling"):
         del values["training"][name]
-    assert RunConfig.from_dict(values) == config
+    assert RunConfig.from_dict(values) == changed(config, "training", cooldown=0.0)
 
 
 def changed(config, section, **fields):
@@ -126,6 +128,12 @@ def test_the_end_the_reports_and_the_remedies_may_change():
     values = {name: getattr(config.training, name) + 1 for name in MAY_CHANGE - {"precision"}}
     values |= {"precision": "float32"}
     assert config.difference(changed(config, "training", **values)) is None
+
+
+def test_a_cooldown_fixes_when_it_ends():
+    config = changed(default_config("base", demo=False), "training", cooldown=0.2, steps=50)
+    assert config.difference(changed(config, "training", steps=60)) == "steps 50, not 60"
+    assert config.difference(changed(config, "training", cooldown=0.0)) == "cooldown 0.2, not 0.0"
 
 
 @pytest.mark.parametrize(

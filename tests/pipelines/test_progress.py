@@ -2,6 +2,7 @@
 
 import functools
 import io
+import itertools
 import logging
 import os
 import threading
@@ -12,7 +13,7 @@ import pytest
 
 import pipelines.progress
 from pipelines.command_line import show_log
-from pipelines.progress import Work, duration, lines_above, progress
+from pipelines.progress import Work, duration, lines_above, phases, phases_so_far, progress
 
 
 @pytest.fixture(autouse=True)
@@ -124,6 +125,26 @@ def test_an_exception_ends_it(log):
     with pytest.raises(io.UnsupportedOperation), progress("counting"):
         raise io.UnsupportedOperation
     assert not progress_threads()
+
+
+def test_phases_are_the_outermost_blocks(monkeypatch):
+    """By the last name of each; what failed has taken its time as well."""
+    clock = itertools.count()
+    monkeypatch.setattr(pipelines.progress, "time", SimpleNamespace(monotonic=clock.__next__))
+    with progress("before", is_shown=False):
+        assert not phases_so_far().seconds
+    with phases() as found:
+        for _ in range(2):
+            with progress("reading", is_shown=False) as work:
+                with progress("unpacking", is_shown=False):
+                    pass
+                assert phases_so_far() is found
+                work.what = "learning"
+        with pytest.raises(ZeroDivisionError), progress("dividing", is_shown=False):
+            raise ZeroDivisionError
+    # The inner block looks at the clock three times, one of them for its work.
+    assert found.seconds == {"learning": 2 * 3, "dividing": 1}
+    assert not phases_so_far().seconds
 
 
 @pytest.mark.parametrize(

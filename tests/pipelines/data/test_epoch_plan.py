@@ -91,6 +91,13 @@ def test_a_batch_is_a_pure_function_of_seed_and_step():
         np.testing.assert_array_equal(numbers, forwards[step][1])
 
 
+def test_the_bucket_is_known_without_the_pairs():
+    plan = EpochPlan(COUNTS, SIZES, 5)
+    steps = range(2 * plan.batches_per_epoch)
+    assert [plan.bucket(step) for step in steps] == [plan.batch(step)[0] for step in steps]
+    assert plan.buckets == [0, 2, 3]  # the second has fewer pairs than a batch
+
+
 def test_a_stored_plan_still_means_the_same():
     """Changing the cipher would change the order of every resumed run."""
     bucket, numbers = EpochPlan([1000], [5], seed=42).batch(1234)

@@ -1,14 +1,18 @@
 """Counting updates and reporting them, fed by hand."""
 
 import dataclasses
+import itertools
 import json
 import logging
+from types import SimpleNamespace
 
 import pytest
 
-from pipelines.progress import Work
+from pipelines.data.epoch_plan import EpochPlan
+from pipelines.progress import Work, phases
+from pipelines.progress import progress as block
 from pipelines.run.checkpoints import RunState
-from pipelines.training.progress import AfterCounting, Counting, Progress, ProgressLine
+from pipelines.training.progress import AfterCounting, Counting, Progress, ProgressLine, StartUp
 from tests.support.runs import open_run
 from tests.support.updates import feed, logs
 
@@ -115,6 +119,29 @@ def test_skipped_updates_are_counted_and_left_out_of_the_averages(run, caplog):
     assert (first["step"], first["loss"], first["skipped"]) == (2, 2.0, 1)
     assert second == {"step": 4, "skipped": 2}
     assert "step 4/4  2 skipped: not finite" in caplog.messages[-1]
+
+
+def test_the_first_step_tells_what_it_waited_for_and_the_last_shape_how_long_all_took(
+    caplog, monkeypatch
+):
+    """Three shapes in batches 0 to 5: two buckets of one batch each, one of four."""
+    plan = EpochPlan([4, 16, 3, 5], [4, 4, 4, 4], 1)
+    order = [plan.bucket(batch) for batch in range(6)]
+    complete = 1 + max(order.index(bucket) for bucket in (0, 1, 3))
+    clock = itertools.count(100.0, 10.0)  # each look at it takes ten seconds
+    fake = SimpleNamespace(monotonic=clock.__next__)
+    monkeypatch.setattr("pipelines.progress.time", fake)
+    with phases():
+        for what in ("loading", "tokenizing"):
+            with block(what, is_shown=False):
+                pass
+        state = RunState()
+        several = Counting(state, log_every=9), StartUp(state, plan)
+        monkeypatch.setattr("pipelines.training.progress.time", fake)
+        feed([logs()] * 6, *several)
+    first, last = (line for line in caplog.messages)
+    assert first == "first step after 2 min: loading 10 s, tokenizing 10 s, compiling 20 s"
+    assert last == f"compiled 3 shapes in 60 s, until step {complete}"
 
 
 def test_the_line_speaks_of_compiling_until_there_is_an_update():
