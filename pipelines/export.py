@@ -20,10 +20,10 @@ class ExportFlags:
     run_dir: str
     """the directory of a training run"""
     format: str = choice(*FORMATS)
-    """for TensorFlow Serving, for devices, or for fast serving on CPUs"""
+    """for TensorFlow Serving, for devices, for fast serving on CPUs, or a page for browsers"""
     output: str
     """saved_model: the model's directory, which gets another numbered version; tflite: the file,
-    or a directory for model.tflite; ctranslate2: the directory"""
+    or a directory for model.tflite; ctranslate2, web: the directory"""
     checkpoint: str | None = choice("last", "best", "average", default=None)
     """which weights; unless given, those that training scores and exports: the average of
     --average_checkpoints, else the best by validation, else the last"""
@@ -31,18 +31,20 @@ class ExportFlags:
 
 def main(arguments: Sequence[str]) -> None:
     flags, options = parse(arguments)
+    form = FORMATS[flags.format]
+    form.check_here()
     # A wrong flag should not wait for what takes seconds to import.
     load_tensorflow()
     from pipelines.exporters.exportable import Exportable
     from pipelines.run.directory import RunDirectory
     from pipelines.translators.keras_model import Translator, load_run
 
-    given = options.given()
+    given = {name: value for name, value in options.given().items() if name in form.options}
     search = {name: given.pop(name) for name in SEARCH_OPTIONS if name in given}
     run_directory = RunDirectory(flags.run_dir)
     loaded = load_run(run_directory, flags.checkpoint)
     exportable = Exportable.from_run(Translator.of(loaded, **search), run_directory)
-    path = FORMATS[flags.format].load()(exportable, flags.output, **given)
+    path = form.load()(exportable, flags.output, **given)
     print(f"exported {path}, checkpoint {loaded.checkpoint}, step {loaded.step:,}")
 
 

@@ -24,11 +24,13 @@ from pipelines.run.directory import RunDirectory
 from pipelines.run.metrics import bleu
 
 # The format and the quantization of a form: "SavedModel", "TFLite float32", "TFLite int8", ...
+# A web page translates in a browser; its model is a TFLite file.
 FORMS = {
     f"{form.title} {quantization.replace('none', 'float32')}"
     if len(form.quantizations) > 1
     else form.title: (name, quantization)
     for name, form in FORMATS.items()
+    if name != "web"
     for quantization in form.quantizations
 }
 

@@ -23,18 +23,19 @@ if TYPE_CHECKING:
 class ExportOptions:
     """How to export."""
 
-    quantization: Quantization = "none"
-    """tflite, ctranslate2: of the weights; a SavedModel is float32"""
+    quantization: Quantization | None = None
+    """tflite, ctranslate2, web: of the weights; none unless given, for web int8"""
     version: int | None = None
     """saved_model: the version's number; one more than the largest unless given"""
     beam_size: int | None = None
-    """saved_model, tflite: hypotheses kept; 1 is greedy search; 4 unless given"""
+    """saved_model, tflite, web: hypotheses kept; 1 is greedy search; 4 unless given"""
     alpha: float | None = None
-    """saved_model, tflite: length penalty; 0.6 unless given"""
+    """saved_model, tflite, web: length penalty; 0.6 unless given"""
     max_source_length: int | None = None
-    """tflite: subwords read of a source, at most those of training; 128 or fewer unless given"""
+    """tflite, web: subwords read of a source, at most those of training; 128, or those, unless
+    given"""
     max_target_length: int | None = None
-    """tflite: subwords of a translation; 178 unless given"""
+    """tflite, web: subwords of a translation; 178 unless given"""
 
     def __post_init__(self) -> None:
         if self.version is not None and self.version < 1:
@@ -55,18 +56,34 @@ class Format(NamedTuple):
         exporter: the function that writes it, "module:function".
         options: fields of `ExportOptions` that it takes. Where a form keeps `SEARCH_OPTIONS`, they
             are those of the translator that is exported.
-        quantizations: of the weights, those that it can hold.
+        quantizations: of the weights, those that it can hold; the first unless another is given.
+        check: a function that tells, before anything is read, that it cannot be written here.
     """
 
     title: str
     exporter: str
     options: Sequence[str]
     quantizations: Sequence[str] = ("none",)
+    check: str | None = None
 
     def load(self) -> "Exporter":
         """The function that writes it."""
-        module, _, function = self.exporter.partition(":")
-        return getattr(importlib.import_module(module), function)
+        return _function(self.exporter)
+
+    def check_here(self) -> None:
+        """Checks that it can be written on this machine.
+
+        Raises:
+            InputError: something is missing.
+        """
+        if self.check:
+            _function(self.check)()
+
+
+def _function(name: str) -> Any:
+    """A function by its module and name, "module:function"."""
+    module, _, function = name.partition(":")
+    return getattr(importlib.import_module(module), function)
 
 
 SEARCH_OPTIONS = ("beam_size", "alpha")
@@ -90,6 +107,13 @@ FORMATS = {
         ("quantization",),
         QUANTIZATIONS,
     ),
+    "web": Format(
+        "web page",
+        "pipelines.exporters.web:export_web",
+        (*SEARCH_OPTIONS, "quantization", "max_source_length", "max_target_length"),
+        ("int8", "none", "float16"),
+        check="pipelines.exporters.web_page:check_can_build",
+    ),
 }
 
 
@@ -99,8 +123,13 @@ def check_options(name: str, options: ExportOptions) -> None:
     Raises:
         InputError: it does not.
     """
+    form = FORMATS[name]
+    quantization = options.quantization or form.quantizations[0]
     for option, value in options.given().items():
-        takers = [other for other, form in FORMATS.items() if option in form.options]
-        if name not in takers:
-            raise InputError(f"{option} is for {' and '.join(takers)}, got {value} for {name}")
-    check_quantization(options.quantization, FORMATS[name].quantizations)
+        takers = [taker for taker, other in FORMATS.items() if option in other.options]
+        is_its_own = (option, value) == ("quantization", form.quantizations[0])
+        if name not in takers and not is_its_own:
+            *others, last = takers
+            known = f"{', '.join(others)} and {last}" if others else last
+            raise InputError(f"{option} is for {known}, got {value} for {name}")
+    check_quantization(quantization, form.quantizations)

@@ -9,8 +9,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import keras
-import numpy as np
 import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
@@ -18,16 +16,16 @@ from tensorflow.lite.tools import flatbuffer_utils
 from pipelines.errors import InputError
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.quantization import Quantization, check_quantization
+from pipelines.exporters.search_graph import search_graph
 from pipelines.files.atomic import new_file
 from pipelines.progress import progress
 from pipelines.translators.keras_model import Translator
 from pipelines.translators.tflite import METADATA_FORMAT, METADATA_NAME
-from tf_relpos import Transformer, beam_search
 from tf_relpos.search import EXTRA_LENGTH
 
 # Enough for the sentences of an app.
 _MAX_SOURCE_LENGTH = 128
-_MAX_TARGET_LENGTH = _MAX_SOURCE_LENGTH + EXTRA_LENGTH
+MAX_TARGET_LENGTH = _MAX_SOURCE_LENGTH + EXTRA_LENGTH
 
 
 @progress("exporting TFLite")
@@ -37,7 +35,7 @@ def export_tflite(
     *,
     quantization: Quantization = "none",
     max_source_length: int | None = None,
-    max_target_length: int = _MAX_TARGET_LENGTH,
+    max_target_length: int = MAX_TARGET_LENGTH,
 ) -> Path:
     """Writes a `.tflite` file and its tokenizer, complete or not at all.
 
@@ -66,18 +64,45 @@ def export_tflite(
         InputError: an argument is out of range, the output exists or cannot be written, or the
             tokenizer does not belong to the model.
     """
+    output = Path(output)
+    output = output if output.suffix == ".tflite" else output / "model.tflite"
+    write_model(
+        exportable,
+        output,
+        quantization=quantization,
+        max_source_length=max_source_length,
+        max_target_length=max_target_length,
+    )
+    return output
+
+
+def write_model(
+    exportable: Exportable,
+    output: Path,
+    *,
+    quantization: Quantization,
+    max_source_length: int | None,
+    max_target_length: int = MAX_TARGET_LENGTH,
+    hypotheses: int = 1,
+) -> Mapping[str, object]:
+    """Writes the files of `export_tflite`, whose search gives back several hypotheses, best first.
+
+    `target_ids` is `[hypotheses, L]`, and `score` `[hypotheses]`. Raises what `export_tflite` does.
+
+    Returns:
+        The settings that are in the file.
+    """
     translator = exportable.translator
     if max_source_length is None:
         max_source_length = min(_MAX_SOURCE_LENGTH, translator.max_source_length)
     check_quantization(quantization)
     _check_numbers(translator, max_source_length, max_target_length)
-    output = Path(output)
-    output = output if output.suffix == ".tflite" else output / "model.tflite"
     tokenizer = exportable.tokenizer()
     tokenizer_output = output.with_suffix(".tokenizer.model")
     _check_nothing_is_replaced(output, tokenizer_output, tokenizer)
     lengths = max_source_length, max_target_length
-    search = _search_function(translator, *lengths, in_integers=quantization == "int8")
+    in_integers = quantization == "int8"
+    search = search_graph(translator, *lengths, hypotheses=hypotheses, in_integers=in_integers)
     metadata = {
         "format": METADATA_FORMAT,
         "max_source_length": max_source_length,
@@ -94,7 +119,7 @@ def export_tflite(
         if not tokenizer_output.exists():
             with new_file(tokenizer_output) as beside:
                 beside.write_bytes(tokenizer)
-    return output
+    return metadata
 
 
 def _check_nothing_is_replaced(output: Path, tokenizer_output: Path, tokenizer: bytes) -> None:
@@ -141,78 +166,6 @@ def _description(exportable: Exportable) -> Mapping[str, object]:
         "start_id": config.start_id,
         "end_id": config.end_id,
     }
-
-
-def _search_function(
-    translator: Translator,
-    source_length: int,
-    target_length: int,
-    *,
-    in_integers: bool,
-) -> tf.types.experimental.ConcreteFunction:
-    """The signature as a graph with constants for variables.
-
-    TFLite cannot initialize variables that a loop reads.
-    """
-    model = translator.model
-    weights = [(weight, weight.numpy()) for weight in model.weights]
-    if in_integers:
-        model = _copy(model)
-        weights = [(w, value) for w, (_, value) in zip(model.weights, weights, strict=True)]
-        model.embedding = _EmbeddingInIntegers(model.embedding)
-
-    @tf.function(
-        autograph=False,
-        input_signature=[tf.TensorSpec([1, source_length], tf.int32, name="source_ids")],
-    )
-    def search(source_ids: tf.Tensor) -> dict[str, tf.Tensor]:
-        # Padding is cut off, so that a short sentence has short matrices and caches. With lengths
-        # that are known, the converter would store the relations of S^2 pairs as constants, too.
-        length = tf.reduce_sum(tf.cast(source_ids != model.config.pad_id, tf.int32))
-        length = tf.maximum(length, 1)  # a source without a token gets an answer, too
-        limit = tf.minimum(length + EXTRA_LENGTH, target_length)
-        constants = [(weight, tf.constant(value)) for weight, value in weights]
-        with keras.StatelessScope(state_mapping=constants):
-            ids, scores = beam_search(
-                model,
-                source_ids[:, :length],
-                translator.beam_size,
-                translator.alpha,
-                max_length=limit,
-            )
-        behind = [[0, 0], [0, target_length - limit]]
-        best = tf.pad(ids[:, 0], behind, constant_values=model.config.pad_id)
-        return {"target_ids": tf.reshape(best, [1, target_length]), "score": scores[:, 0]}
-
-    return search.get_concrete_function()
-
-
-def _copy(model: Transformer) -> Transformer:
-    copy = Transformer(model.config)
-    copy.build()
-    copy.set_weights(model.get_weights())
-    return copy
-
-
-class _EmbeddingInIntegers:
-    """In the place of an embedding: looks up rows of 8 bits, with a scale for each.
-
-    They are those that the converter makes of the same table as weights of the softmax. It would
-    round the table once more, with one scale for all rows, and store that as well.
-    """
-
-    def __init__(self, layer: keras.layers.Embedding):
-        self.embeddings = layer.embeddings  # for the softmax
-        table = layer.embeddings.numpy().astype(np.float64)  # as the converter rounds
-        largest = np.abs(table).max(axis=1, keepdims=True)
-        scales = np.where(largest > 0, largest / 127, 1.0)
-        scaled = table / scales
-        self._rows = np.trunc(scaled + np.copysign(0.5, scaled)).astype(np.int8)
-        self._scales = scales.astype(np.float32)
-
-    def __call__(self, ids: tf.Tensor) -> tf.Tensor:
-        rows = tf.cast(tf.gather(self._rows, ids), tf.float32)
-        return rows * tf.gather(self._scales, ids)
 
 
 def _convert(search: tf.types.experimental.ConcreteFunction, quantization: str) -> bytes:

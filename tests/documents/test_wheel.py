@@ -104,3 +104,11 @@ def test_console_commands_of_the_layers_alone_say_what_is_missing(site, tmp_path
     assert result.returncode == 2
     hint = "which this needs: pip install 'tf_relpos[pipelines]'"
     assert result.stderr == f"error: simple_parsing is not installed, {hint}\n"
+
+
+def test_a_page_needs_a_checkout(site, tmp_path):
+    export = ["--run_dir", "x", "--format", "web", "--output", "y"]
+    result = run_elsewhere([site / "bin" / "tf-relpos-export", *export], site, tmp_path)
+    assert result.returncode == 2
+    assert result.stderr.startswith("error: format web needs a checkout")
+    assert result.stderr.count("\n") == 1

@@ -77,13 +77,19 @@ def test_tflite(tmp_path, monkeypatch, capsys):
     [
         (
             {"format": "saved_model", "quantization": "int8"},
-            "quantization is for tflite and ctranslate2",
+            "quantization is for tflite, ctranslate2 and web",
         ),
-        ({"format": "ctranslate2", "beam_size": 2}, "beam_size is for saved_model and tflite, got"),
-        ({"format": "ctranslate2", "alpha": 0.0}, "alpha is for saved_model and tflite, got 0.0"),
+        (
+            {"format": "ctranslate2", "beam_size": 2},
+            "beam_size is for saved_model, tflite and web, got",
+        ),
+        (
+            {"format": "ctranslate2", "alpha": 0.0},
+            "alpha is for saved_model, tflite and web, got 0.0",
+        ),
         (
             {"format": "saved_model", "max_source_length": 9},
-            "max_source_length is for tflite, got 9",
+            "max_source_length is for tflite and web, got 9",
         ),
         ({"format": "tflite", "version": 2}, "version is for saved_model, got 2 for tflite"),
         ({"format": "tflite", "beam_size": 0}, "beam_size must be from 1 to 100, got 0"),
@@ -140,3 +146,14 @@ def test_a_run_without_checkpoints(tmp_path, monkeypatch, capsys, form):
     assert status == 2
     assert f"run directory {tmp_path / 'run'} has no checkpoints yet" in errors
     assert not (tmp_path / "model").exists()
+
+
+def test_a_page_without_node(tmp_path, monkeypatch, capsys):
+    """Told before the run is looked for."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    status, printed, errors = run_export(
+        monkeypatch, capsys, run_dir="nowhere", format="web", output=tmp_path / "site"
+    )
+    hint = "install Node.js 20 or newer with npm"
+    assert (status, printed) == (2, "")
+    assert errors == f"error: format web needs node, which is not installed: {hint}\n"

@@ -5,6 +5,7 @@ import functools
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import keras
 
@@ -18,26 +19,30 @@ from pipelines.run.directory import TrainingRun
 from pipelines.translators.keras_model import Translator
 from tests.support.runs import open_run, provenance
 from tests.support.serving_model import exported, tokenizer_path
+from tf_relpos import Transformer
 
 STEP = 7
 
 
-def write_run(path: Path, **corpus: int) -> Path:
-    """A run directory with a checkpoint of the model at `STEP`."""
-    model = exported()[0].model
-    run = start_run(path, **corpus)
+def write_run(
+    path: Path, model: Transformer | None = None, tokenizer: Path | None = None, **corpus: Any
+) -> Path:
+    """A run directory with a checkpoint at `STEP`: of the trained model unless another is given."""
+    model = model or exported()[0].model
+    run = start_run(path, model, tokenizer, **corpus)
     optimizer = keras.optimizers.Adam()
     optimizer.build(model.trainable_variables)
     run.checkpoints.save(model, optimizer, RunState(STEP), keep=1)
     return path
 
 
-def start_run(path: Path, **corpus: int) -> TrainingRun:
+def start_run(
+    path: Path, model: Transformer | None = None, tokenizer: Path | None = None, **corpus: Any
+) -> TrainingRun:
     """A run directory that has no checkpoint yet; `corpus` are fields of its `CorpusConfig`."""
-    model = exported()[0].model.config
-    config = RunConfig("tiny", model, CorpusConfig(**corpus), TrainingConfig())
-    digest = sha256(tokenizer_path())
-    return open_run(path, provenance(config, tokenizer=digest), tokenizer_path())
+    model, tokenizer = model or exported()[0].model, tokenizer or tokenizer_path()
+    config = RunConfig("tiny", model.config, CorpusConfig(**corpus), TrainingConfig())
+    return open_run(path, provenance(config, tokenizer=sha256(tokenizer)), tokenizer)
 
 
 @functools.cache

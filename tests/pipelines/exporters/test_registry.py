@@ -30,6 +30,13 @@ def test_exporters_have_one_signature(name):
     assert all(p.kind is p.KEYWORD_ONLY and p.default is not p.empty for p in others)
 
 
+@pytest.mark.parametrize("name", [n for n, f in FORMATS.items() if "quantization" in f.options])
+def test_the_first_quantization_is_that_of_the_exporter(name):
+    form = FORMATS[name]
+    default = inspect.signature(form.load()).parameters["quantization"].default
+    assert default == form.quantizations[0]
+
+
 @pytest.mark.parametrize("option", [field.name for field in fields(ExportOptions)])
 def test_the_help_of_an_option_names_the_forms_that_take_it(option):
     takers = [name for name, form in FORMATS.items() if option in form.options]
@@ -40,7 +47,7 @@ def test_the_help_of_an_option_names_the_forms_that_take_it(option):
 def test_options_of_other_forms_are_refused():
     check_options("tflite", ExportOptions(quantization="int8", alpha=0.0))
     check_options("saved_model", ExportOptions(quantization="none", version=3))
-    with pytest.raises(InputError, match="^quantization is for tflite and ctranslate2, got int8 "):
+    with pytest.raises(InputError, match="^quantization is for tflite, ctranslate2 and web, got"):
         check_options("saved_model", ExportOptions(quantization="int8"))
     with pytest.raises(InputError, match="^quantization must be one of none, float16, int8, got 4"):
         check_options("tflite", ExportOptions(quantization="4"))

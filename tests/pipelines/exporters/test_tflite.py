@@ -3,7 +3,6 @@
 import hashlib
 import itertools
 import json
-import random
 import shutil
 from dataclasses import replace
 
@@ -14,7 +13,7 @@ import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
-from pipelines.data.tokenizer import Tokenizer, train_tokenizer
+from pipelines.data.tokenizer import Tokenizer
 from pipelines.errors import InputError
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.quantization import QUANTIZATIONS
@@ -22,18 +21,15 @@ from pipelines.exporters.tflite import _completed, export_tflite
 from pipelines.translators.keras_model import Translator
 from pipelines.translators.tflite import TFLiteTranslator, read_metadata
 from tests.support.full_disk import largest_files
+from tests.support.random_model import V, make_model, write_tokenizer
 from tf_relpos import RelativeMultiHeadAttention, Transformer, TransformerConfig, beam_search
 
-V, S, L = 283, 19, 69
-WORDS = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
+S, L = 19, 69
 
 
 @pytest.fixture(scope="module")
 def tokenizer_path(tmp_path_factory):
-    rng = random.Random(5)
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.model"
-    train_tokenizer((" ".join(rng.choices(WORDS, k=7)) for _ in range(300)), V, path)
-    return path
+    return write_tokenizer(tmp_path_factory.mktemp("tokenizer") / "tokenizer.model")
 
 
 # One of each length, the end id included; the first has no other token.
@@ -41,21 +37,6 @@ SOURCES = [
     [*np.random.default_rng(0).integers(4, V, length - 1).tolist(), 3]
     for length in (1, 2, 3, 7, 13, S)
 ]
-
-
-def make_model(**config):
-    """A random model, whose weights float16 holds exactly; some of its hypotheses end early."""
-    keras.utils.set_random_seed(3)
-    small = {"model_dim": 24, "inner_dim": 17, "num_heads": 3, "max_relative_position": 2}
-    config = {**small, "encoder_layers": 1, "decoder_layers": 2, **config}
-    model = Transformer(TransformerConfig.preset("tiny", vocabulary_size=V, **config))
-    model.build()
-    for weight in model.trainable_variables:
-        value = weight.numpy() + np.random.normal(size=weight.shape)
-        if weight is model.embedding.embeddings:
-            value[3] *= 1.5
-        weight.assign(value.astype("float16").astype("float32"))
-    return model
 
 
 def make_exportable(model, tokenizer_path, **settings):

@@ -1,0 +1,156 @@
+r"""The exported page, in a real browser: it finds what Python finds with the same file.
+
+    pytest -m slow tests/pipelines/exporters/test_web.py --run_dir runs/mine --source test.en
+
+compares 500 sentences on a run of one's own.
+"""
+
+import random
+from itertools import islice
+from urllib.parse import urlsplit
+
+import numpy as np
+import pytest
+from ai_edge_litert.interpreter import Interpreter
+from sentencepiece import SentencePieceProcessor
+
+from pipelines import export
+from pipelines.corpora.text_files import read_lines
+from pipelines.translators.tflite import read_metadata
+from tests.support.browser import need_browser, run_node, served
+from tests.support.exported_forms import write_run
+from tests.support.random_model import WORDS, make_model, write_tokenizer
+from tests.support.runs import flags
+
+pytestmark = pytest.mark.tensorflow_only
+
+FOLDER = "some/folder"
+MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script>"
+LINES = [
+    *(" ".join(random.Random(i).choices(WORDS, k=i)) for i in range(1, 10)),
+    *("日本語 and 😀", "ﬁve  Å\u3000½", MARKUP),
+]
+HOSTILE = ["lone \ud800 surrogate \udfff", "a\0b\u202e", "eins " * 20_000, "&lt;b&gt;"]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    need_browser()
+    directory = tmp_path_factory.mktemp("web")
+    tokenizer = write_tokenizer(directory / "tokenizer.model")
+    languages = {"source_language": "en", "target_language": "de"}
+    run = write_run(directory / "run", make_model(), tokenizer, **languages)
+    output = directory / "served" / FOLDER
+    export.main(flags(run_dir=run, format="web", quantization="none", output=output))
+    return output
+
+
+@pytest.fixture(scope="module")
+def seen(site):
+    """What the script saw, and the paths that were asked for `before` and `after` loading."""
+    with served(site.parents[FOLDER.count("/")]) as (url, paths):
+        given = {"url": f"{url}{FOLDER}/", "lines": LINES, "hostile": HOSTILE}
+        found = run_node("page.mjs", given)
+    loaded, offline = (paths.index(f"/{FOLDER}/{name}") for name in ("loaded", "offline"))
+    host = urlsplit(url).netloc
+    return {**found, "host": host, "before": paths[:loaded], "after": paths[loaded + 1 : offline]}
+
+
+def candidates(site, lines):
+    """The beam of each line as Python finds it: texts once, scores, ids without padding and end."""
+    subwords = SentencePieceProcessor(model_file=str(site / "model.tokenizer.model"))
+    metadata = read_metadata(site / "model.tflite")
+    interpreter = Interpreter(str(site / "model.tflite"), num_threads=1)
+    search = interpreter.get_signature_runner("serving_default")
+    for line in lines:
+        row = np.full((1, metadata["max_source_length"]), metadata["pad_id"], np.int32)
+        ids = [*subwords.encode(line), metadata["end_id"]][: row.size]
+        row[0, : len(ids)] = ids
+        found = search(source_ids=row)
+        beam = {}
+        for ids, score in zip(found["target_ids"].tolist(), found["score"].tolist(), strict=True):
+            ids = [i for i in ids if i not in (metadata["pad_id"], metadata["end_id"])]
+            beam.setdefault(subwords.decode(ids), (score, ids))
+        yield [{"text": text, "score": score, "ids": ids} for text, (score, ids) in beam.items()]
+
+
+def without_scores(beam):
+    return [(candidate["text"], candidate["ids"]) for candidate in beam]
+
+
+def scores(beam):
+    return [candidate["score"] for candidate in beam]
+
+
+def test_ids_and_scores_are_those_of_python(site, seen):
+    """Of all candidates, the best of which is shown as the translation."""
+    assert not seen["errors"]
+    found = [item["hypotheses"] for item in seen["translations"]]
+    for expected, beam in zip(candidates(site, LINES), found, strict=True):
+        assert without_scores(beam) == without_scores(expected)
+        assert scores(beam) == pytest.approx(scores(expected), abs=1e-4)
+    assert max(map(len, found)) == read_metadata(site / "model.tflite")["beam_size"]
+    assert [item["text"] for item in seen["translations"]] == [beam[0]["text"] for beam in found]
+
+
+def test_nothing_is_asked_of_a_server_after_loading(seen):
+    """Nor of any other than its own, from its own folder, before."""
+    assert set(seen["hosts"]) == {seen["host"]}
+    assert all(path.startswith(f"/{FOLDER}/") for path in seen["before"])
+    assert not seen["after"]
+
+
+def test_opens_without_a_network(seen):
+    assert seen["offline"] == seen["translations"]
+
+
+def test_what_comes_from_outside_is_text(seen):
+    """And a line that is too long says so."""
+    of_the_page = {"li", "p", "details", "summary", "div", "table", "caption", "tr", "th", "td"}
+    assert set(seen["elements"]) == of_the_page
+    assert [bool(item["note"]) for item in seen["hostile"]] == [
+        len(text) == 100_000 for text in HOSTILE
+    ]
+    assert seen["widest"] <= 0  # nothing sticks out of a phone
+
+
+def test_a_new_request_ends_the_one_before(seen):
+    assert seen["ended"]["numbers"] == [2]
+    assert 1 <= seen["ended"]["lines"] < 300
+
+
+def test_works_by_keyboard(seen):
+    assert seen["title"] == "English to German"
+    assert seen["typed"]["isOpen"]
+    assert seen["typed"]["translations"] == seen["translations"][:1]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_accessible(seen, scheme):
+    assert not seen["violations"][scheme]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("quantization", "tolerance"), [("none", 1e-4), ("int8", 0.5)])
+def test_500_sentences(request, tmp_path, quantization, tolerance):
+    """Rounding to integers magnifies how processors differ in the last digit of a sum."""
+    need_browser()
+    run, source = (request.config.getoption(name) for name in ("--run_dir", "--source"))
+    if not (run and source):
+        pytest.skip("needs --run_dir and --source")
+    lines = [line for line in islice(read_lines(source), 500) if line.strip()]
+    site = tmp_path / "site"
+    given = {"run_dir": run, "format": "web", "quantization": quantization, "output": site}
+    export.main(flags(**given))
+    with served(site) as (url, _):
+        found = run_node("speed.mjs", {"url": url, "lines": lines})
+    pairs = [
+        (beam[0], item["hypotheses"][0])
+        for beam, item in zip(candidates(site, lines), found["translations"], strict=True)
+    ]
+    different = [(e, f) for e, f in pairs if e["ids"] != f["ids"]]
+    worst = max(abs(e["score"] - f["score"]) for e, f in pairs)
+    alike = f"{len(pairs) - len(different)} of {len(pairs)} alike"
+    print(f"{alike}, scores to {worst:.1g}, {found['seconds']}")
+    assert not different
+    assert worst <= tolerance

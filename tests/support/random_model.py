@@ -1,0 +1,36 @@
+"""A model of random weights and its tokenizer: made at once, and most of its hypotheses differ."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from pipelines.data.tokenizer import train_tokenizer
+from tf_relpos import Transformer, TransformerConfig
+
+V = 283
+WORDS = ["eins", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun", "zehn"]
+
+
+def write_tokenizer(path: Path) -> Path:
+    """A SentencePiece model of `V` pieces."""
+    rng = random.Random(5)
+    train_tokenizer((" ".join(rng.choices(WORDS, k=7)) for _ in range(300)), V, path)
+    return path
+
+
+def make_model(**config: Any) -> Transformer:
+    """A random model, whose weights float16 holds exactly; some of its hypotheses end early."""
+    keras.utils.set_random_seed(3)
+    small = {"model_dim": 24, "inner_dim": 17, "num_heads": 3, "max_relative_position": 2}
+    config = {**small, "encoder_layers": 1, "decoder_layers": 2, **config}
+    model = Transformer(TransformerConfig.preset("tiny", vocabulary_size=V, **config))
+    model.build()
+    for weight in model.trainable_variables:
+        value = weight.numpy() + np.random.normal(size=weight.shape)
+        if weight is model.embedding.embeddings:
+            value[3] *= 1.5
+        weight.assign(value.astype("float16").astype("float32"))
+    return model

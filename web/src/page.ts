@@ -1,0 +1,125 @@
+/** The page: what is typed goes to the worker, what comes back is shown. */
+
+import type { Reply, Request } from "./messages.js";
+import { count, Results, seconds } from "./results.js";
+import { settings } from "./settings.js";
+
+const PAUSE = 200; // milliseconds without a key, after which lines are translated
+const SPOKEN = 1000; // characters, beyond which a screen reader is not told the translation
+
+const source = byId<HTMLTextAreaElement>("source");
+const status = byId("status");
+const bar = byId<HTMLProgressElement>("bar");
+const copy = byId<HTMLButtonElement>("copy");
+const spoken = byId("spoken");
+const results = new Results(byId("translations"));
+const worker = new Worker("worker.js");
+
+let newest: Request = { number: 0, lines: [] };
+let typing = 0;
+let isReady = false;
+
+worker.onmessage = ({ data }: MessageEvent<Reply>): void => hear(data);
+worker.onerror = (event): void => fail(event.message || "the worker cannot be loaded");
+source.addEventListener("input", () => {
+  clearTimeout(typing);
+  typing = setTimeout(ask, PAUSE);
+});
+copy.addEventListener("click", () => {
+  navigator.clipboard.writeText(results.text()).then(
+    () => say("Copied."),
+    () => say("The browser does not allow copying."),
+  );
+});
+nameLanguages();
+if (source.value) ask(); // the browser has kept it
+
+function ask(): void {
+  const lines = source.value.split("\n").filter((line) => line.trim());
+  if (lines.length === newest.lines.length && lines.every((line, i) => line === newest.lines[i])) {
+    return;
+  }
+  newest = { number: newest.number + 1, lines };
+  results.begin(lines.length);
+  copy.disabled = true;
+  worker.postMessage(newest);
+}
+
+function hear(reply: Reply): void {
+  switch (reply.kind) {
+    case "loading":
+      bar.value = reply.share;
+      break;
+    case "ready":
+      isReady = true;
+      bar.hidden = true;
+      say("Ready. Nothing that you type leaves this device.");
+      keepForOffline();
+      break;
+    case "failure":
+      fail(reply.message);
+      break;
+    default:
+      if (reply.number === newest.number) showProgress(reply);
+  }
+}
+
+function showProgress(reply: Extract<Reply, { number: number }>): void {
+  const { length } = newest.lines;
+  if (reply.kind === "translation") {
+    results.show(reply.line, reply.translation);
+    if (reply.line + 1 < length) say(`Line ${reply.line + 1} of ${length} is translated.`);
+    return;
+  }
+  results.end();
+  copy.disabled = !length;
+  const text = results.text();
+  spoken.textContent = text.length <= SPOKEN ? text : "";
+  say(length ? `${count(length, "line")} translated in ${seconds(reply.seconds)}.` : "Ready.");
+  document.body.dataset.done = String(reply.number);
+}
+
+function say(text: string): void {
+  status.textContent = text;
+}
+
+function fail(message: string): void {
+  bar.hidden = true;
+  byId("failure").textContent = isReady
+    ? `Translating has failed: ${message}`
+    : `The translator cannot be started: ${message}`;
+  say("");
+}
+
+/** After the first translation can be made: the files come out of the browser's own cache. */
+function keepForOffline(): void {
+  navigator.serviceWorker?.register("sw.js").then(
+    () => navigator.serviceWorker.ready.then(() => (document.body.dataset.offline = "yes")),
+    () => undefined, // without it the page needs its server: that is all
+  );
+}
+
+function nameLanguages(): void {
+  const { source_language, target_language } = settings;
+  const [from, to] = [nameOf(source_language, "Text"), nameOf(target_language, "Translation")];
+  byId("source-name").textContent = from;
+  byId("target-name").textContent = to;
+  if (source_language) source.lang = source_language;
+  if (target_language) spoken.lang = target_language;
+  if (source_language && target_language) {
+    byId("title").textContent = document.title = `${from} to ${to}`;
+  }
+}
+
+function nameOf(code: string | null, otherwise: string): string {
+  if (!code) return otherwise;
+  try {
+    return new Intl.DisplayNames(["en"], { type: "language" }).of(code) ?? code;
+  } catch {
+    return code; // not a language that the browser knows
+  }
+}
+
+function byId<T extends HTMLElement = HTMLElement>(id: string): T {
+  return document.getElementById(id) as T;
+}

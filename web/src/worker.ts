@@ -1,0 +1,59 @@
+/** Translates beside the page, so that typing never waits. A new request ends the one before. */
+
+import type { Reply, Request } from "./messages.js";
+import { type Translation, Translator } from "./translator.js";
+
+const tell = (reply: Reply): void => postMessage(reply);
+
+/** Lines that were translated: most of those that are asked for next are the same. */
+const known = new Map<string, Translation>();
+const MOST_KNOWN = 1000;
+
+let newest = 0;
+
+const loading = Translator.load((share) => tell({ kind: "loading", share }));
+loading.then(() => tell({ kind: "ready" }), fail);
+
+onmessage = ({ data }: MessageEvent<Request>): void => {
+  newest = data.number;
+  answer(data).catch(fail);
+};
+onunhandledrejection = (event): void => fail(event.reason);
+
+async function answer({ number, lines }: Request): Promise<void> {
+  const translator = await loading;
+  const began = performance.now();
+  for (const [line, text] of lines.entries()) {
+    await othersTurn();
+    if (number !== newest) return;
+    const translation = known.get(text) ?? (await translator.translate(text));
+    remember(text, translation);
+    tell({ kind: "translation", number, line, translation });
+  }
+  tell({ kind: "done", number, seconds: (performance.now() - began) / 1000 });
+}
+
+function remember(text: string, translation: Translation): void {
+  known.delete(text); // the newest comes last
+  known.set(text, translation);
+  for (const oldest of known.keys()) {
+    if (known.size <= MOST_KNOWN) break;
+    known.delete(oldest);
+  }
+}
+
+/** Lets a message arrive that has been sent meanwhile. */
+function othersTurn(): Promise<void> {
+  return new Promise((resolve) => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = () => {
+      port1.close();
+      resolve();
+    };
+    port2.postMessage(null);
+  });
+}
+
+function fail(error: unknown): void {
+  tell({ kind: "failure", message: error instanceof Error ? error.message : String(error) });
+}

@@ -1,0 +1,60 @@
+/** Debian's Chromium, or the one that CHROMIUM names, and what tests do with the page in it. */
+
+import axe from "axe-core";
+import { chromium } from "playwright-core";
+
+export async function launch() {
+  return chromium.launch({
+    executablePath: process.env.CHROMIUM || "/usr/bin/chromium",
+    // Nothing of a browser's own that asks for a network.
+    args: [
+      "--no-sandbox",
+      "--disable-gpu",
+      "--disable-quic",
+      "--disable-background-networking",
+      "--disable-component-update",
+      "--disable-sync",
+    ],
+  });
+}
+
+/** Opens the page, and waits until it can translate. */
+export async function open(page, url) {
+  await page.goto(url);
+  await ready(page);
+}
+
+export async function ready(page) {
+  await page.waitForFunction(() => document.getElementById("status").textContent.startsWith("Ready"));
+}
+
+/** Puts text in, and waits until all of it is translated. */
+export async function translate(page, text) {
+  const before = await page.evaluate(() => document.body.dataset.done);
+  await page.fill("#source", text);
+  await page.waitForFunction((done) => document.body.dataset.done !== done, before, { timeout: 0 });
+  return translations(page);
+}
+
+/** What the page shows: for each line the text, and the hypotheses with their ids and scores. */
+export async function translations(page) {
+  return page.evaluate(() =>
+    [...document.querySelectorAll("#translations > li")].map((item) => ({
+      text: item.querySelector(".translation").textContent,
+      note: item.querySelector(".note").textContent,
+      hypotheses: [...item.querySelectorAll("tr[data-ids]")].map((row) => ({
+        text: row.children[1].textContent,
+        score: Number(row.dataset.score),
+        ids: row.dataset.ids.split(" ").filter(Boolean).map(Number),
+      })),
+    })),
+  );
+}
+
+/** Rules of accessibility that the page breaks, as axe-core sees it. */
+export async function violations(page) {
+  // Not as a script of the page, whose policy would not let it in.
+  await page.evaluate(axe.source);
+  const { violations } = await page.evaluate(() => globalThis.axe.run());
+  return violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ html }) => html).join(" ")}`);
+}

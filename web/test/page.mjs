@@ -1,0 +1,81 @@
+/**
+ * node web/test/page.mjs < {"url", "lines", "hostile"} > what was seen
+ *
+ * Uses the page as people do. Asks the server itself for `loaded` where the page has all it needs,
+ * and for `offline` before the page is opened without a network.
+ */
+
+import { readFileSync } from "node:fs";
+import { launch, open, ready, translate, translations, violations } from "./browser.mjs";
+
+const { url, lines, hostile } = JSON.parse(readFileSync(0, "utf8"));
+const seen = { errors: [], hosts: [], violations: {} };
+
+const browser = await launch();
+const context = await browser.newContext();
+const page = await context.newPage();
+page.on("pageerror", (error) => seen.errors.push(String(error)));
+page.on("request", (request) => seen.hosts.push(new URL(request.url()).host));
+page.on("dialog", () => seen.errors.push("a dialog"));
+
+await open(page, url);
+await page.waitForFunction(() => document.body.dataset.offline);
+await fetch(`${url}loaded`);
+
+seen.title = await page.title();
+seen.typed = await byKeyboardAlone(lines[0]);
+seen.translations = await translate(page, lines.join("\n"));
+seen.hostile = await translate(page, hostile.join("\n"));
+seen.elements = await page.evaluate(() =>
+  [...new Set([...document.querySelectorAll("#translations *")].map(({ localName }) => localName))].sort(),
+);
+seen.widest = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
+
+await fetch(`${url}offline`);
+seen.ended = await cancelled(); // starts a worker of its own, for which browsers look at sw.js again
+await context.setOffline(true);
+await page.reload();
+await ready(page);
+seen.offline = await translate(page, lines.join("\n"));
+await page.click("summary");
+for (const colorScheme of ["light", "dark"]) {
+  await page.emulateMedia({ colorScheme });
+  seen.violations[colorScheme] = await violations(page);
+}
+await browser.close();
+process.stdout.write(JSON.stringify(seen));
+
+/** Types, goes on to the candidates, and opens them, on a phone. */
+async function byKeyboardAlone(text) {
+  await page.setViewportSize({ width: 320, height: 640 });
+  await page.keyboard.type(text);
+  await page.waitForFunction(() => document.body.dataset.done);
+  await page.keyboard.press("Tab"); // to the button that copies
+  await page.keyboard.press("Tab");
+  await page.keyboard.press("Enter");
+  const isOpen = await page.evaluate(() => document.querySelector("details").open);
+  return { isOpen, translations: await translations(page) };
+}
+
+/** How many lines of a request a worker translates that another one follows at once. */
+async function cancelled() {
+  return page.evaluate(
+    () =>
+      new Promise((resolve) => {
+        const worker = new Worker("worker.js");
+        const many = Array.from({ length: 300 }, (_, i) => `line ${i}`);
+        const ended = { lines: 0, numbers: [] };
+        worker.onmessage = ({ data }) => {
+          if (data.kind === "ready") worker.postMessage({ number: 1, lines: many });
+          if (data.kind === "translation" && data.number === 1 && !ended.lines++) {
+            worker.postMessage({ number: 2, lines: ["another"] });
+          }
+          if (data.kind === "failure") resolve(data);
+          if (data.kind !== "done") return;
+          ended.numbers.push(data.number);
+          worker.terminate();
+          resolve(ended);
+        };
+      }),
+  );
+}
