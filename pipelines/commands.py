@@ -19,6 +19,7 @@ COMMANDS = {
     "score": "tell how probable a trained model finds given translations",
     "export": "write a trained model in a form to deploy",
     "reproduce": "train what a table of the paper compares, and write the table",
+    "inspect": "show what a trained model attends to in a sentence",
     "plot": "draw the training curves of runs in one picture",
 }
 

@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 from tf_relpos.config import check_block_arguments, check_shape
-from tf_relpos.relations import Shape, Tensor
+from tf_relpos.relations import Shape, Tensor, visible
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
 
 LAYER_NORM_EPSILON = 1e-6
@@ -56,6 +56,32 @@ class Past(NamedTuple):
         copies = ops.shape(cache)[2] // ops.shape(new)[2]
         is_here = ops.reshape(self.is_here, (1, 1, -1, 1))
         return ops.where(is_here, ops.tile(new, (1, 1, copies, 1)), cache)
+
+
+class AttentionInputs(NamedTuple):
+    """What a block calls one of its attentions with.
+
+    Attributes:
+        layer: the attention.
+        query: `[B, T, D]`.
+        value: `[B, S, D]`.
+        mask: bool `[B or 1, T or 1, S]`, the keys that a query sees; None for all of them.
+    """
+
+    layer: RelativeMultiHeadAttention
+    query: Tensor
+    value: Tensor
+    mask: Tensor | None
+
+    def weights(self) -> Tensor:
+        """The weights of the attention, `[B, N, T, S]`."""
+        return self.layer(
+            self.query,
+            self.value,
+            attention_mask=self.mask,
+            training=False,
+            return_attention_scores=True,
+        )[1]
 
 
 class _Block(keras.layers.Layer):
@@ -177,6 +203,14 @@ class EncoderBlock(_Block):
         x = self._after(x, y, self.self_attention_norm, training)
         return self._feed_forward(x, training)
 
+    def attention_inputs(self, x: Tensor, source_mask: Tensor | None = None) -> AttentionInputs:
+        """What the self-attention is called with.
+
+        Args: those of a call.
+        """
+        y = self._before(x, self.self_attention_norm)
+        return AttentionInputs(self.self_attention, y, y, _attention_mask(source_mask, x.shape))
+
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
 class DecoderBlock(_Block):
@@ -249,11 +283,22 @@ class DecoderBlock(_Block):
 
         Args: those of a call.
         """
-        y = self._before(self._attend_to_targets(x, training=False), self.cross_attention_norm)
+        return self.attention_inputs(x, encoded, source_mask)[1].weights()
+
+    def attention_inputs(
+        self, x: Tensor, encoded: Tensor, source_mask: Tensor | None = None
+    ) -> tuple[AttentionInputs, AttentionInputs]:
+        """What the self-attention and the attention to `encoded` are called with.
+
+        Args: those of a call.
+        """
+        T = ops.shape(x)[1]
+        y = self._before(x, self.self_attention_norm)
+        own = AttentionInputs(self.self_attention, y, y, visible(T, T, causal=True))
+        x = self._attend_to_targets(x, training=False)
+        y = self._before(x, self.cross_attention_norm)
         mask = _attention_mask(source_mask, encoded.shape)
-        return self.cross_attention(
-            y, encoded, attention_mask=mask, training=False, return_attention_scores=True
-        )[1]
+        return own, AttentionInputs(self.cross_attention, y, encoded, mask)
 
     def step(
         self,

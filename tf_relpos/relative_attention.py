@@ -177,6 +177,35 @@ class RelativeMultiHeadAttention(EdgeAttention):
             relations,
         )
 
+    def score_terms(self, query: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """The two terms of Eq. 5, whose sum is what the softmax takes where there is no mask: what
+        positions score by their content, and by how far apart they are.
+
+        Args:
+            query: `[B, T, D]`, as in a call.
+            value: `[B, S, D]`, likewise.
+
+        Returns:
+            Two `[B, N, T, S]`; the second is 0 without `relative_keys`.
+
+        Raises:
+            ValueError: inputs of shapes that do not fit, or the layer has not been built.
+        """
+        if not self.built:
+            raise ValueError(
+                "`score_terms` needs the weights of a built layer: call it, or its `build`, "
+                f"first. Received: built={self.built}"
+            )
+        self._check_free_axes(query.shape, value.shape)
+        q = self._query_dense(query)
+        q = ops.multiply(q, ops.cast(self._inverse_sqrt_key_dim, q.dtype))
+        content = ops.einsum(self._scores_equation, q, self._key_dense(value))
+        if not self.relation_keys:
+            return content, ops.zeros_like(content)
+        table = ops.cast(ops.convert_to_tensor(self.relation_key_embeddings), q.dtype)
+        positions = self._positions(*self._lengths(query, value), 0)
+        return content, self._scores_of_edges(q, positions, table)
+
     def _positions(self, T: Any, S: Any, offset: Any) -> RelativePositions | None:
         if not self.uses_relations:
             return None

@@ -16,6 +16,7 @@ from keras import ops
 
 from tf_relpos.blocks import (
     LAYER_NORM_EPSILON,
+    AttentionInputs,
     DecoderBlock,
     EncoderBlock,
     Past,
@@ -137,6 +138,35 @@ class Transformer(keras.Model):
         for below in self.decoder_blocks[:block]:
             x = below(x, encoded, source_mask=source_mask, training=False)
         return self.decoder_blocks[block].cross_attention_scores(x, encoded, source_mask)
+
+    def attention_inputs(self, inputs: Mapping[str, Any]) -> dict[str, AttentionInputs]:
+        """What every attention is called with, to look at one by one.
+
+        Args:
+            inputs: as for calling the model.
+
+        Returns:
+            By the names of the layers, from the bottom up: "encoder_0/self_attention", ...,
+            "decoder_0/self_attention", "decoder_0/cross_attention", ...
+
+        Raises:
+            ValueError: inputs that are no ids.
+        """
+        source_ids, target_ids = _both_ids(inputs)
+        source_mask = ops.not_equal(source_ids, self.config.pad_id)
+        found = {}
+        x = self._embed(source_ids, training=False)
+        for block in self.encoder_blocks:
+            found[f"{block.name}/self_attention"] = block.attention_inputs(x, source_mask)
+            x = block(x, source_mask=source_mask, training=False)
+        encoded = x if self.encoder_norm is None else self.encoder_norm(x)
+        x = self._embed(target_ids, training=False)
+        for block in self.decoder_blocks:
+            own, cross = block.attention_inputs(x, encoded, source_mask)
+            found[f"{block.name}/self_attention"] = own
+            found[f"{block.name}/cross_attention"] = cross
+            x = block(x, encoded, source_mask=source_mask, training=False)
+        return found
 
     def _embed(self, ids, start_index=0, training=None):
         x = self.embedding(ids)

@@ -35,6 +35,7 @@ WRONG = {
         ["--table", "1", "--steps", "0"],
         ["--table", "1", "--rows", "x"],
     ],
+    "inspect": [["--run_dir", "x", "--sentence", "a", "--output", "a.png"]],
     "prepare": [["--nosuchflag", "3"], ["--output", "x", "--dataset", "mnist"]],
     "evaluate": [
         ["--nosuchflag", "3"],

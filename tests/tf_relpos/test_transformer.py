@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from tests.support import reference
 from tests.support.layer_checks import (
     BACKEND,
     COMPILED_MODES,
@@ -297,6 +298,35 @@ def test_cross_attention_scores_are_those_of_a_call(rng, monkeypatch, norm, bloc
     assert np.all(found[1, :, :, 4:] == 0) and np.all(found[0] > 0)
     with pytest.raises(ValueError, match="`block` must be below 2"):
         model.cross_attention_scores(inputs, 2)
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_every_attention_and_both_terms_of_its_scores(rng, norm):
+    """The last one depends on all the others, and is compared with a call's."""
+    model = make_model(rng, norm=norm)
+    inputs = {"source_ids": make_ids(rng, 2, 7), "target_ids": make_ids(rng, 2, 5)}
+    inputs["source_ids"][1, 4:] = 0
+    found = model.attention_inputs(inputs)
+    blocks = [f"encoder_{i}/self" for i in range(2)]
+    blocks += [f"decoder_{i}/{kind}" for i in range(2) for kind in ("self", "cross")]
+    assert list(found) == [f"{name}_attention" for name in blocks]
+    for name, (layer, query, value, mask) in found.items():
+        content, position = map(numpy, layer.score_terms(query, value))
+        if name.endswith("self_attention"):
+            q = layer._query_dense(query) * 6**-0.5
+            labels = reference.position_labels(query.shape[1], value.shape[1], 2)
+            expected = reference.relation_scores(
+                numpy(q), labels, numpy(layer.relative_key_embeddings)
+            )
+            assert_close(position, expected)
+        else:
+            assert not position.any()
+        scores = np.where(numpy(mask)[:, None], content + position, -np.inf)
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        weights /= weights.sum(axis=-1, keepdims=True)
+        assert_close(numpy(found[name].weights()), weights)
+    last = numpy(found["decoder_1/cross_attention"].weights())
+    assert_close(last, numpy(model.cross_attention_scores(inputs, 1)))
 
 
 def test_saved_model_loads_in_a_fresh_process(rng, tmp_path):

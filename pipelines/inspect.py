@@ -1,0 +1,72 @@
+"""Shows what a model attends to: python -m pipelines.inspect --run_dir DIR --sentence "..." """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from simple_parsing import choice
+
+from pipelines.command_line import parse_flags, run
+from pipelines.errors import InputError
+from pipelines.files.pictures import check_can_draw
+from pipelines.importing import load_tensorflow
+
+DESCRIPTION = """Show what a trained model attends to in a sentence and its translation: the
+attention of every layer and head, which part of each score is content and which is position (the
+two terms of Eq. 5), and the learnt tables of relative positions. Writes one page of HTML that needs
+nothing else, and its pictures as PNG files into a directory of the page's name."""
+
+
+@dataclass(frozen=True)
+class InspectFlags:
+    """What to look at."""
+
+    run_dir: str
+    """the directory of a training run"""
+    sentence: str
+    """text to translate"""
+    target: str | None = None
+    """its translation; the model's own unless given"""
+    checkpoint: str | None = choice("last", "best", "average", default=None)
+    """which weights; unless given, those that training scores and exports: the average of
+    --average_checkpoints, else the best by validation, else the last"""
+    output: str = "attention.html"
+    """the page, whose name ends in .html; one that is there is replaced"""
+
+    def __post_init__(self) -> None:
+        if Path(self.output).suffix.lower() not in (".html", ".htm"):
+            raise InputError(f"output must end in .html, got {self.output}")
+        for name in ("sentence", "target"):
+            text = getattr(self, name)
+            if text is not None and not text.strip():
+                raise InputError(f"{name} must not be empty, got {text!r}")
+
+
+def main(arguments: Sequence[str]) -> None:
+    flags = parse_flags(InspectFlags, DESCRIPTION, "python -m pipelines.inspect", arguments)
+    check_can_draw()
+    load_tensorflow()
+    from pipelines.inspection.attention import look, tables
+    from pipelines.inspection.page import Told, write_page
+    from pipelines.run.directory import RunDirectory
+    from pipelines.translators.base import CutSources
+    from pipelines.translators.keras_model import Translator, load_run
+
+    loaded = load_run(RunDirectory(flags.run_dir), flags.checkpoint)
+    translator = Translator.of(loaded)
+    CutSources(translator).tell([flags.sentence])
+    target = flags.target
+    if target is None:
+        (target,) = translator.translate([flags.sentence])
+        print(target)
+    facts = {"checkpoint": f"{loaded.checkpoint}, step {loaded.step:,}"}
+    told = Told(flags.run_dir, flags.sentence, target, flags.target is None, facts)
+    page = Path(flags.output)
+    pictures = write_page(page, told, look(loaded, flags.sentence, target), tables(loaded))
+    print(f"wrote {page} and {len(pictures)} pictures in {page.with_suffix('')}")
+
+
+if __name__ == "__main__":
+    run(main)
