@@ -33,6 +33,8 @@ def draw_head(attention: Attention, head: int) -> Figure:
     Raises:
         InputError: matplotlib is not installed.
     """
+    if attention.position is None:
+        raise ValueError(f"the scores of {attention.name} have one term")
     terms = [_centred(term[head]) for term in (attention.content, attention.position)]
     scale = max(float(np.nanmax(np.abs(values))) for values in terms)
     width, height = _size(attention)

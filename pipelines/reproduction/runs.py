@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config import RunConfig
-from pipelines.errors import InputError
+from pipelines.errors import InputError, first_line
 from pipelines.files.records import read_json, write_json
 from pipelines.progress import duration
 from pipelines.reproduction.tables import Row, run_name
@@ -61,8 +61,14 @@ class Run:
             arrays: what tells one tokenized corpus from another, the checksum of its checksums.
         """
         record = self.record()
-        asked = {"config": self.config.to_dict(), "arrays": arrays, "finished": True}
-        return all(record.get(name) == value for name, value in asked.items())
+        if not record.get("finished") or record.get("arrays") != arrays:
+            return False
+        try:  # by way of the dataclasses: a record of old lacks the fields of late
+            return RunConfig.from_dict(record["config"]) == self.config
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{self.path}/reproduction.json cannot be read: {first_line(error)}"
+            ) from error
 
     def check_continues(self) -> None:
         """Raises InputError if the run has been trained for longer than is asked for."""

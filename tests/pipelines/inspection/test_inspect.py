@@ -125,17 +125,22 @@ def test_the_page_needs_nothing_else(write, tmp_path, monkeypatch, capfd):
         assert content.startswith(b"\x89PNG") and min(struct.unpack(">II", content[16:24])) > 200
 
 
-def test_a_model_without_relative_positions_is_shown_with_its_own_translation(
-    write, tmp_path, monkeypatch, capfd
-):
+def test_a_model_without_relative_positions(write, tmp_path, monkeypatch, capfd):
     run_dir = write(tmp_path / "run", position="sinusoidal", **SMALLEST)
     output = tmp_path / "page.html"
-    arguments = ["--run_dir", run_dir, "--sentence", "the dog", "--output", output]
+    arguments = ["--run_dir", run_dir, "--sentence", "the dog", "--target", "der Hund"]
+    assert call(inspect.main, [*arguments, "--output", output], monkeypatch) == 0
+    assert capfd.readouterr().out == f"wrote {output} and 3 pictures in {tmp_path}/page\n"
+    assert " (as given)" in Page(output.read_text(encoding="utf-8")).texts
+
+
+def test_the_translation_is_the_models_own_unless_given(trained_run, tmp_path, monkeypatch, capfd):
+    output = tmp_path / "page.html"
+    arguments = ["--run_dir", trained_run, "--sentence", "c a f", "--output", output]
     assert call(inspect.main, arguments, monkeypatch) == 0
-    translation, told = capfd.readouterr().out.rstrip("\n").rsplit("\n", 1)
-    assert told == f"wrote {output} and 3 pictures in {tmp_path}/page"
-    page = Page(output.read_text(encoding="utf-8"))
-    assert translation in page.texts and " (the model's own translation)" in page.texts
+    assert capfd.readouterr().out.splitlines()[0] == "6 1 3"
+    texts = Page(output.read_text(encoding="utf-8")).texts
+    assert "6 1 3" in texts and " (the model's own translation)" in texts
 
 
 @pytest.mark.parametrize(

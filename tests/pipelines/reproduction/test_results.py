@@ -75,7 +75,16 @@ def test_a_run_is_finished_with_its_own_configuration_and_text_alone(tmp_path):
         TABLES[2].rows[0], dataclasses.replace(CONFIG, training=training), 1, tmp_path
     )
     assert longer.path == run.path and not longer.is_finished("sum")
-    (run.path / "reproduction.json").write_text("[]")
+
+    path = run.path / "reproduction.json"
+    record = json.loads(path.read_text())
+    del record["config"]["corpus"]["subword_model"]  # as before there was such a field
+    path.write_text(json.dumps(record))
+    assert run.is_finished("sum") and not longer.is_finished("sum")
+    path.write_text(json.dumps({**record, "config": {}}))
+    with pytest.raises(InputError, match="reproduction.json cannot be read"):
+        run.is_finished("sum")
+    path.write_text("[]")
     with pytest.raises(InputError, match="reproduction.json cannot be read"):
         run.is_finished("sum")
 
