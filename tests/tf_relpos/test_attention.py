@@ -42,7 +42,7 @@ def in_both_implementations(layer):
 
 @pytest.mark.parametrize("masking", ["no_mask", "random_mask", "causal"])
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "per_head"])
-@pytest.mark.parametrize("k", [0, 1, 3, 16])
+@pytest.mark.parametrize("k", [0, 3, 16])
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_eager(rng, lengths, k, shared, masking):
     queries, keys = lengths
