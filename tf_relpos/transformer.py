@@ -153,6 +153,8 @@ class Transformer(keras.Model):
             ValueError: inputs that are no ids.
         """
         source_ids, target_ids = _both_ids(inputs)
+        if not self.built:
+            self.build()  # all of it: here parts of a block are called without the block
         source_mask = ops.not_equal(source_ids, self.config.pad_id)
         found = {}
         x = self._embed(source_ids, training=False)

@@ -329,6 +329,14 @@ def test_every_attention_and_both_terms_of_its_scores(rng, norm):
     assert_close(last, numpy(model.cross_attention_scores(inputs, 1)))
 
 
+def test_attentions_of_a_model_that_has_not_been_called(rng):
+    model = Transformer(TransformerConfig(**SMALL))
+    inputs = {"source_ids": make_ids(rng, 2, 7), "target_ids": make_ids(rng, 2, 5)}
+    found = model.attention_inputs(inputs)
+    assert found["encoder_0/self_attention"].weights().shape == (2, 3, 7, 7)
+    assert model(inputs).shape == (2, 5, V)
+
+
 def test_saved_model_loads_in_a_fresh_process(rng, tmp_path):
     model = make_model(rng, norm="pre", position="both", dropout=0.3)
     source_ids, target_ids = make_ids(rng, B, S), make_ids(rng, B, T)
