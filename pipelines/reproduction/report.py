@@ -14,7 +14,8 @@ from pipelines.files.records import write_json
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_NOTHING = "–"
+_NOTHING = "–"  # not trained, or not measured in the paper
+_SIGNED = {"bleu": "BLEU", "chrf": "chrF", "bootstrap": "p by paired bootstrap, one for each seed,"}
 _HERE, _PAPER = "#2f6fb3", "#a9a9a9"
 
 
@@ -79,7 +80,9 @@ def _with_spread(summary: Mapping[str, float] | None) -> str:
 def _conditions(found: Mapping[str, Any]) -> str:
     """Text, settings, signatures, device, dates and minutes, in a paragraph."""
     config, runs = found["config"], _runs(found)
-    signatures = ", ".join(f"{name} `{text}`" for name, text in found["signatures"].items())
+    signatures = "; ".join(
+        f"{_SIGNED[name]} `{signature}`" for name, signature in found["signatures"].items()
+    )
     what = (
         f"Corpus {found['corpus']}, {found['sentences']:,} sentences ({found['split']}); preset "
         f"{config['preset']}, {config['training']['steps']:,} updates of up to "
@@ -93,9 +96,8 @@ def _conditions(found: Mapping[str, Any]) -> str:
     )
     minutes = sum(run["minutes"] for run in runs)
     return (
-        f"{what}; seed {seeds}; beam and length penalty {searches}. {signatures}. The p-values are "
-        f"of paired bootstrap tests, one for each seed. {devices}; {dates}; {minutes:.0f} minutes "
-        f"for {len(runs)} of the runs; code {commits}."
+        f"{what}; seed {seeds}; beam and length penalty {searches}. {signatures}. {devices}; "
+        f"{dates}; runs that are finished: {len(runs)}, in {minutes:.0f} minutes; code {commits}."
     )
 
 
@@ -121,9 +123,9 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
     """
     rows = found["rows"]
     columns = found["paper_columns"]
-    figure = new_figure(4.6 * (1 + len(columns[:2])), 1.1 + 0.42 * len(rows))
+    figure = new_figure(1.5 + 3.0 * (1 + len(columns)), 1.1 + 0.42 * len(rows))
     figure.suptitle(f"Table {found['table']}: {found['title']}", fontsize=11)
-    here, *papers = figure.subplots(1, 1 + len(columns[:2]), sharey=True, squeeze=False)[0]
+    here, *papers = figure.subplots(1, 1 + len(columns), sharey=True, squeeze=False)[0]
     steps = found["config"]["training"]["steps"]
     _bars(here, [row.get("bleu", {}).get("mean") for row in rows], _HERE)
     for place, row in enumerate(rows):
@@ -144,18 +146,10 @@ def _bars(panel: Axes, values: Sequence[float | None], colour: str) -> None:
     """A bar for each value; none, and no number, for what there is no value of."""
     for place, value in enumerate(values):
         if value is not None:
-            panel.barh(place, value, color=colour, height=0.6)
-            panel.annotate(
-                f"{value:.1f}",
-                (value, place),
-                xytext=(-4, 0),
-                textcoords="offset points",
-                ha="right",
-                va="center",
-                fontsize=8,
-                color="white",
-            )
+            bars = panel.barh(place, value, color=colour, height=0.6)
+            panel.bar_label(bars, fmt="%.1f", padding=3, fontsize=8)
     panel.set_xlabel("BLEU", fontsize=8)
     panel.tick_params(labelsize=8)
+    panel.margins(x=0.15)  # room for the numbers
     panel.set_xlim(left=0)
     panel.spines[["top", "right"]].set_visible(False)

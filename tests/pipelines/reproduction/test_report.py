@@ -58,8 +58,8 @@ def test_the_table_in_markdown(found):
         "800 updates",
         "seed 1, 2;",
         "beam and length penalty 4 and 0.6",
-        "bleu `nrefs:1`",
-        "CPU; 2026-11-22; 10 minutes for 4 of",
+        "BLEU `nrefs:1`",
+        "CPU; 2026-11-22; runs that are finished: 4, in 10 minutes",
         "code abc.",
     ):
         assert part in conditions
