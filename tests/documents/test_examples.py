@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 
@@ -128,6 +129,8 @@ def test_exports(workplace):
     (directory / "news.en").write_text("the old dog\na house\n", encoding="utf-8")
     write_run(directory / "runs" / "mine")
     for command in lines_with(page, "python -m pipelines.export"):
+        if "--format web" in command and shutil.which("node") is None:
+            continue
         assert run_shell(command, directory).startswith("exported ")
     for command in lines_with(page, "python -m pipelines.translate"):
         if "://" not in command:

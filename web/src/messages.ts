@@ -12,5 +12,5 @@ export type Reply =
   | { kind: "loading"; share: number }
   | { kind: "ready" }
   | { kind: "translation"; number: number; line: number; translation: Translation }
-  | { kind: "done"; number: number; seconds: number }
+  | { kind: "done"; number: number }
   | { kind: "failure"; message: string };

@@ -1,7 +1,7 @@
 /** The page: what is typed goes to the worker, what comes back is shown. */
 
 import type { Reply, Request } from "./messages.js";
-import { count, Results, seconds } from "./results.js";
+import { count, Results } from "./results.js";
 import { settings } from "./settings.js";
 
 const PAUSE = 200; // milliseconds without a key, after which lines are translated
@@ -31,8 +31,8 @@ copy.addEventListener("click", () => {
     () => say("The browser does not allow copying."),
   );
 });
+addEventListener("pageshow", ask); // the browser may have kept what was typed
 nameLanguages();
-if (source.value) ask(); // the browser has kept it
 
 function ask(): void {
   const lines = source.value.split("\n").filter((line) => line.trim());
@@ -42,6 +42,7 @@ function ask(): void {
   newest = { number: newest.number + 1, lines };
   results.begin(lines.length);
   copy.disabled = true;
+  if (isReady && lines.length) say("Translating…");
   worker.postMessage(newest);
 }
 
@@ -53,6 +54,7 @@ function hear(reply: Reply): void {
     case "ready":
       isReady = true;
       bar.hidden = true;
+      document.body.dataset.ready = "yes";
       say("Ready. Nothing that you type leaves this device.");
       keepForOffline();
       break;
@@ -68,14 +70,16 @@ function showProgress(reply: Extract<Reply, { number: number }>): void {
   const { length } = newest.lines;
   if (reply.kind === "translation") {
     results.show(reply.line, reply.translation);
-    if (reply.line + 1 < length) say(`Line ${reply.line + 1} of ${length} is translated.`);
+    bar.hidden = length === 1;
+    bar.value = (reply.line + 1) / length;
     return;
   }
   results.end();
+  bar.hidden = true;
   copy.disabled = !length;
   const text = results.text();
   spoken.textContent = text.length <= SPOKEN ? text : "";
-  say(length ? `${count(length, "line")} translated in ${seconds(reply.seconds)}.` : "Ready.");
+  say(length ? `${count(length, "line")} translated.` : "Ready.");
   document.body.dataset.done = String(reply.number);
 }
 

@@ -43,13 +43,10 @@ export function count(number: number, one: string): string {
   return `${number.toLocaleString("en")} ${one}${number === 1 ? "" : "s"}`;
 }
 
-export function seconds(time: number): string {
-  return `${time.toFixed(2)} s`;
-}
-
-function summary({ hypotheses, length, seconds: time }: Translation): string {
+function summary({ hypotheses, length, seconds }: Translation): string {
   const best = hypotheses[0].score.toFixed(3);
-  return `${seconds(time)}, ${count(length, "subword")}, score ${best}, ${count(hypotheses.length, "candidate")}`;
+  const found = `${count(length, "subword")}, score ${best}, ${count(hypotheses.length, "candidate")}`;
+  return `${seconds.toFixed(2)} s, ${found}`;
 }
 
 function table(hypotheses: readonly Hypothesis[]): HTMLElement {

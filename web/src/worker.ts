@@ -22,7 +22,6 @@ onunhandledrejection = (event): void => fail(event.reason);
 
 async function answer({ number, lines }: Request): Promise<void> {
   const translator = await loading;
-  const began = performance.now();
   for (const [line, text] of lines.entries()) {
     await othersTurn();
     if (number !== newest) return;
@@ -30,7 +29,7 @@ async function answer({ number, lines }: Request): Promise<void> {
     remember(text, translation);
     tell({ kind: "translation", number, line, translation });
   }
-  tell({ kind: "done", number, seconds: (performance.now() - began) / 1000 });
+  tell({ kind: "done", number });
 }
 
 function remember(text: string, translation: Translation): void {

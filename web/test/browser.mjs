@@ -20,12 +20,9 @@ export async function launch() {
 
 /** Opens the page, and waits until it can translate. */
 export async function open(page, url) {
+  page.setDefaultTimeout(300_000); // of a machine with much else to do
   await page.goto(url);
-  await ready(page);
-}
-
-export async function ready(page) {
-  await page.waitForFunction(() => document.getElementById("status").textContent.startsWith("Ready"));
+  await page.waitForFunction(() => document.body?.dataset.ready);
 }
 
 /** Puts text in, and waits until all of it is translated. */

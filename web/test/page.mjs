@@ -6,14 +6,14 @@
  */
 
 import { readFileSync } from "node:fs";
-import { launch, open, ready, translate, translations, violations } from "./browser.mjs";
+import { launch, open, translate, translations, violations } from "./browser.mjs";
 
 const { url, lines, hostile } = JSON.parse(readFileSync(0, "utf8"));
 const seen = { errors: [], hosts: [], violations: {} };
 
 const browser = await launch();
 const context = await browser.newContext();
-const page = await context.newPage();
+let page = await context.newPage();
 page.on("pageerror", (error) => seen.errors.push(String(error)));
 page.on("request", (request) => seen.hosts.push(new URL(request.url()).host));
 page.on("dialog", () => seen.errors.push("a dialog"));
@@ -34,14 +34,16 @@ seen.widest = await page.evaluate(() => document.documentElement.scrollWidth - i
 await fetch(`${url}offline`);
 seen.ended = await cancelled(); // starts a worker of its own, for which browsers look at sw.js again
 await context.setOffline(true);
-await page.reload();
-await ready(page);
+await page.close();
+page = await context.newPage();
+await open(page, url);
 seen.offline = await translate(page, lines.join("\n"));
 await page.click("summary");
 for (const colorScheme of ["light", "dark"]) {
   await page.emulateMedia({ colorScheme });
   seen.violations[colorScheme] = await violations(page);
 }
+seen.failure = await failure();
 await browser.close();
 process.stdout.write(JSON.stringify(seen));
 
@@ -55,6 +57,16 @@ async function byKeyboardAlone(text) {
   await page.keyboard.press("Enter");
   const isOpen = await page.evaluate(() => document.querySelector("details").open);
   return { isOpen, translations: await translations(page) };
+}
+
+/** What the page says when a file does not arrive. */
+async function failure() {
+  const page = await browser.newPage();
+  await page.route("**/model.tflite", (route) => route.fulfill({ status: 503 }));
+  await page.goto(url);
+  const alert = page.locator("[role=alert]:not(:empty)");
+  await alert.waitFor();
+  return alert.textContent();
 }
 
 /** How many lines of a request a worker translates that another one follows at once. */

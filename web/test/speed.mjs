@@ -1,4 +1,4 @@
-/** node web/test/speed.mjs < {"url", "lines"} > {"translations", "seconds"} */
+/** node web/test/speed.mjs < {"url", "lines"} > {"translations", "seconds", "megabytes"} */
 
 import { readFileSync } from "node:fs";
 import { launch, open, translate } from "./browser.mjs";
@@ -7,12 +7,32 @@ const { url, lines } = JSON.parse(readFileSync(0, "utf8"));
 const browser = await launch();
 const page = await browser.newPage();
 const seconds = {};
-const began = performance.now();
+const megabytes = [];
+
+let began = performance.now();
 await open(page, url);
 await translate(page, lines[0]);
-seconds.first = (performance.now() - began) / 1000;
-const second = performance.now();
+seconds.untilFirst = passed();
+
+await translate(page, lines.slice(0, 100).join("\n"));
+megabytes.push(await resident());
+began = performance.now();
 const translations = await translate(page, lines.join("\n"));
-seconds.all = (performance.now() - second) / 1000;
+seconds.ofOthers = passed(); // the first hundred are known by now
+megabytes.push(await resident());
 await browser.close();
-process.stdout.write(JSON.stringify({ translations, seconds }));
+process.stdout.write(JSON.stringify({ translations, seconds, megabytes }));
+
+function passed() {
+  return Math.round(performance.now() - began) / 1000;
+}
+
+/** Memory of the process that has the page and its worker. */
+async function resident() {
+  const session = await browser.newBrowserCDPSession();
+  const { processInfo } = await session.send("SystemInfo.getProcessInfo");
+  const sizes = processInfo
+    .filter(({ type }) => type === "renderer")
+    .map(({ id }) => /VmRSS:\s*(\d+)/.exec(readFileSync(`/proc/${id}/status`, "utf8"))[1]);
+  return Math.round(Math.max(...sizes.map(Number)) / 1024);
+}

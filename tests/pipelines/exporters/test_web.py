@@ -125,14 +125,21 @@ def test_works_by_keyboard(seen):
     assert seen["typed"]["translations"] == seen["translations"][:1]
 
 
+def test_a_file_that_does_not_arrive_is_told(seen):
+    assert seen["failure"].startswith("The translator cannot be started: model.tflite")
+    assert seen["failure"].endswith("503")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_accessible(seen, scheme):
     assert not seen["violations"][scheme]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("quantization", "tolerance"), [("none", 1e-4), ("int8", 0.5)])
-def test_500_sentences(request, tmp_path, quantization, tolerance):
+@pytest.mark.parametrize(
+    ("quantization", "tolerance", "share"), [("none", 1e-4, 1.0), ("int8", 0.5, 0.99)]
+)
+def test_500_sentences(request, tmp_path, quantization, tolerance, share):
     """Rounding to integers magnifies how processors differ in the last digit of a sum."""
     need_browser()
     run, source = (request.config.getoption(name) for name in ("--run_dir", "--source"))
@@ -151,6 +158,7 @@ def test_500_sentences(request, tmp_path, quantization, tolerance):
     different = [(e, f) for e, f in pairs if e["ids"] != f["ids"]]
     worst = max(abs(e["score"] - f["score"]) for e, f in pairs)
     alike = f"{len(pairs) - len(different)} of {len(pairs)} alike"
-    print(f"{alike}, scores to {worst:.1g}, {found['seconds']}")
-    assert not different
+    print(f"{alike}, scores to {worst:.1g}, {found['seconds']}, {found['megabytes']}")
+    assert found["megabytes"][1] - found["megabytes"][0] < 30  # after 500 sentences, and 100
+    assert len(pairs) - len(different) >= share * len(pairs)
     assert worst <= tolerance
