@@ -13,6 +13,14 @@ const seen = { errors: [], hosts: [], violations: {} };
 
 const browser = await launch();
 const context = await browser.newContext();
+await context.addInitScript(() => {
+  globalThis.Worker = class extends Worker {
+    constructor(...values) {
+      super(...values);
+      globalThis.worker = this; // for `cancelled`
+    }
+  };
+});
 let page = await context.newPage();
 page.on("pageerror", (error) => seen.errors.push(String(error)));
 page.on("request", (request) => seen.hosts.push(new URL(request.url()).host));
@@ -25,6 +33,7 @@ await fetch(`${url}loaded`);
 seen.title = await page.title();
 seen.typed = await byKeyboardAlone(lines[0]);
 seen.translations = await translate(page, lines.join("\n"));
+seen.ended = await cancelled();
 seen.hostile = await translate(page, hostile.join("\n"));
 seen.elements = await page.evaluate(() =>
   [...new Set([...document.querySelectorAll("#translations *")].map(({ localName }) => localName))].sort(),
@@ -32,7 +41,6 @@ seen.elements = await page.evaluate(() =>
 seen.widest = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
 
 await fetch(`${url}offline`);
-seen.ended = await cancelled(); // starts a worker of its own, for which browsers look at sw.js again
 await context.setOffline(true);
 await page.close();
 page = await context.newPage();
@@ -69,25 +77,22 @@ async function failure() {
   return alert.textContent();
 }
 
-/** How many lines of a request a worker translates that another one follows at once. */
+/** How many lines of a request the worker translates that another one follows at once. */
 async function cancelled() {
   return page.evaluate(
     () =>
       new Promise((resolve) => {
-        const worker = new Worker("worker.js");
         const many = Array.from({ length: 300 }, (_, i) => `line ${i}`);
         const ended = { lines: 0, numbers: [] };
-        worker.onmessage = ({ data }) => {
-          if (data.kind === "ready") worker.postMessage({ number: 1, lines: many });
-          if (data.kind === "translation" && data.number === 1 && !ended.lines++) {
-            worker.postMessage({ number: 2, lines: ["another"] });
+        worker.addEventListener("message", ({ data }) => {
+          if (data.kind === "translation" && data.number === 1001 && !ended.lines++) {
+            worker.postMessage({ number: 1002, lines: ["another"] });
           }
-          if (data.kind === "failure") resolve(data);
           if (data.kind !== "done") return;
           ended.numbers.push(data.number);
-          worker.terminate();
           resolve(ended);
-        };
+        });
+        worker.postMessage({ number: 1001, lines: many });
       }),
   );
 }

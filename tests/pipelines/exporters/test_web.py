@@ -115,7 +115,7 @@ def test_what_comes_from_outside_is_text(seen):
 
 
 def test_a_new_request_ends_the_one_before(seen):
-    assert seen["ended"]["numbers"] == [2]
+    assert seen["ended"]["numbers"] == [1002]
     assert 1 <= seen["ended"]["lines"] < 300
 
 
