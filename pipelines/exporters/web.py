@@ -10,7 +10,7 @@ from pipelines.errors import InputError
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.quantization import Quantization
 from pipelines.exporters.tflite import MAX_TARGET_LENGTH, write_model
-from pipelines.exporters.web_page import build_page
+from pipelines.exporters.web_page import build_page, install_packages
 from pipelines.files.atomic import new_directory
 from pipelines.progress import progress
 
@@ -46,6 +46,7 @@ def export_web(
     if os.path.lexists(output):
         raise InputError(f"output {output} exists already: choose another --output")
     check_tokenizer(exportable.tokenizer())
+    install_packages()  # before what takes longer
     with new_directory(output) as site:
         settings = write_model(
             exportable,

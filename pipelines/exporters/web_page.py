@@ -39,17 +39,27 @@ def check_can_build() -> None:
         raise InputError(f"format web needs a newer Node.js than {version}: {hint}")
 
 
-def build_page(site: Path) -> None:
-    """Adds the page to a directory that has the model and its `settings.json`.
+def install_packages() -> None:
+    """Installs what building needs, unless it is there.
 
     Raises:
-        InputError: the packages cannot be installed, or building fails.
+        InputError: see `check_can_build`, or it cannot be installed.
     """
     check_can_build()
     with one_at_a_time(SOURCES):
         if not _is_installed():
             with progress("installing the packages of the web page"):
-                _run("npm", "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--no-fund")
+                _run(
+                    "npm", "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--loglevel=error"
+                )
+
+
+def build_page(site: Path) -> None:
+    """Adds the page to a directory that has the model and its `settings.json`.
+
+    Raises:
+        InputError: building fails.
+    """
     _run("node", "build.mjs", str(site.resolve()))
 
 
