@@ -48,6 +48,15 @@ def test_every_model_preset_can_be_trained():
         default_config("huge", demo=False)
 
 
+def test_what_is_particular_to_the_demo_changes_nothing_for_other_text():
+    text, demo = (default_config("tiny", demo=demo) for demo in (False, True))
+    assert (text.model.encoder_layers, text.model.decoder_layers, text.model.dropout) == (4, 4, 0.1)
+    assert (demo.model.encoder_layers, demo.model.decoder_layers, demo.model.dropout) == (2, 2, 0.0)
+    training = text.training
+    assert (training.steps, training.warmup_steps, training.cooldown) == (4000, 600, 0.0)
+    assert default_config("base", demo=True).model.encoder_layers == 6
+
+
 @pytest.mark.parametrize(
     "field, value, rule",
     [
