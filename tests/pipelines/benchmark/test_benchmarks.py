@@ -41,6 +41,7 @@ def test_attention(tmp_path, monkeypatch):
     assert all(r[name] > 0 for r in results["ratios"] for name in ("transpose_reshape", "bucketed"))
 
 
+@pytest.mark.slow
 def test_training_step(tmp_path, monkeypatch, capsys):
     sizes = {"preset": "tiny", "vocabulary_size": 20, "tokens": 12, "length": 4, "turns": 1}
     results = measure(training_step.main, tmp_path, monkeypatch, **sizes)
@@ -48,6 +49,7 @@ def test_training_step(tmp_path, monkeypatch, capsys):
     assert "target tokens a second" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_data(tmp_path, monkeypatch):
     sizes = {"pairs": [3000], "vocabulary_size": 400, "seconds": 0.2, "directory": tmp_path}
     (corpus,) = measure(data.main, tmp_path, monkeypatch, **sizes)["corpora"]
