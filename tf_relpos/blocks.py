@@ -24,6 +24,7 @@ _RELATIVE_ARGUMENTS = (
     "heads_share_relative_embedding",
     "implementation",
 )
+_ALL = ("query", "key", "value")
 _NO_POSITIONS = {"max_relative_position": 0, "relative_keys": False, "relative_values": False}
 
 
@@ -300,6 +301,13 @@ class DecoderBlock(_Block):
         mask = _attention_mask(source_mask, encoded.shape)
         return own, AttentionInputs(self.cross_attention, y, encoded, mask)
 
+    def step_weights(self) -> dict[str, dict[str, Tensor]]:
+        """What `step` multiplies by, made once for all steps."""
+        return {
+            "self_attention": self.self_attention.row_weights(*_ALL),
+            "cross_attention": self.cross_attention.row_weights("query"),
+        }
+
     def step(
         self,
         x: Tensor,
@@ -307,6 +315,7 @@ class DecoderBlock(_Block):
         past: Past,
         encoded: tuple[Tensor, Tensor],
         source_bias: Tensor,
+        weights: dict[str, dict[str, Tensor]],
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         """The block at one position, for K hypotheses of each sentence.
 
@@ -317,18 +326,21 @@ class DecoderBlock(_Block):
             encoded: `cross_attention.project_heads` of the encoder's output, `[B, N, S, H]` each.
                 The K hypotheses attend to it side by side, as if they were K positions: no copies.
             source_bias: `[B, 1, 1, S]`, what is added to the scores of the source's positions.
+            weights: from `step_weights`.
 
         Returns:
             `[B*K, D]` and the cache with this position written to it.
         """
+        K = past.num_hypotheses
         y = self._before(x, self.self_attention_norm)
-        new = self.self_attention.project_rows(y, past.num_hypotheses)
+        query, *new = self.self_attention.project_rows(y, K, weights["self_attention"], *_ALL)
         cache = tuple(past.write(*pair) for pair in zip(cache, new, strict=True))
-        y = self.self_attention.attend_to(y, *cache, past.num_hypotheses, past.bias, past.distances)
+        y = self.self_attention.attend_to(query, *cache, K, past.bias, past.distances)
         x = self._after(x, y, self.self_attention_norm, training=False)
 
         y = self._before(x, self.cross_attention_norm)
-        y = self.cross_attention.attend_to(y, *encoded, past.num_hypotheses, source_bias)
+        (query,) = self.cross_attention.project_rows(y, K, weights["cross_attention"], "query")
+        y = self.cross_attention.attend_to(query, *encoded, K, source_bias)
         x = self._after(x, y, self.cross_attention_norm, training=False)
         return self._feed_forward(x, training=False), cache
 

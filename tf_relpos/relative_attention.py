@@ -211,18 +211,63 @@ class RelativeMultiHeadAttention(EdgeAttention):
             return None
         return RelativePositions(T, S, self.max_relative_position, offset)
 
-    def project_rows(self, value: Tensor, num_hypotheses: Any) -> tuple[Tensor, Tensor]:
-        """Keys and values `[B, N, K, H]` of K hypotheses of each sentence, for `attend_to`.
+    def row_weights(self, *names: str) -> dict[str, Tensor]:
+        """What `project_rows` multiplies by, made once for many calls.
 
         Args:
-            value: `[B*K, D]`.
-            num_hypotheses: K, an int or a scalar int tensor.
+            *names: any of "query", "key", "value".
+
+        Returns:
+            The kernels side by side, that of the query over sqrt(H), as `{"kernel": [D, n*N*H]}`,
+            and likewise "bias" `[n*N*H]` if the layer has any; nothing if the layer is quantized.
         """
-        key, value = (
-            self._heads_of_rows(_product(dense, value, value.shape[-1]), num_hypotheses)
-            for dense in (self._key_dense, self._value_dense)
-        )
-        return key, value
+        denses = [getattr(self, f"_{name}_dense") for name in names]
+        if any(dense.quantization_mode is not None for dense in denses):
+            return {}
+        parts = {"kernel": [ops.reshape(x.kernel, (x.kernel.shape[0], -1)) for x in denses]}
+        if self._use_bias:
+            parts["bias"] = [ops.reshape(dense.bias, (-1,)) for dense in denses]
+        factors = [self._factor(name) for name in names]
+        return {
+            part: ops.cast(
+                ops.concatenate([x * f for x, f in zip(own, factors, strict=True)], axis=-1),
+                self.compute_dtype,
+            )
+            for part, own in parts.items()
+        }
+
+    def project_rows(
+        self, x: Tensor, num_hypotheses: Any, weights: dict[str, Tensor], *names: str
+    ) -> list[Tensor]:
+        """Queries, keys and values of K hypotheses of each sentence, for `attend_to`.
+
+        Args:
+            x: `[B*K, D]`.
+            num_hypotheses: K, an int or a scalar int tensor.
+            weights: from `row_weights`.
+            *names: those of `row_weights`. The layer must have key_dim = value_dim.
+
+        Returns:
+            `[B, N, K, H]` for each name, queries over sqrt(H).
+        """
+        if weights:
+            rows = ops.matmul(x, weights["kernel"])
+            rows = rows + weights["bias"] if "bias" in weights else rows
+        else:
+            denses = {name: getattr(self, f"_{name}_dense") for name in names}
+            rows = ops.concatenate(
+                [
+                    _product(dense, x, x.shape[-1]) * ops.cast(self._factor(name), x.dtype)
+                    for name, dense in denses.items()
+                ],
+                axis=-1,
+            )
+        heads = len(names) * self.num_heads
+        rows = ops.reshape(rows, (-1, num_hypotheses, heads, self.key_dim))
+        return ops.split(ops.transpose(rows, (0, 2, 1, 3)), len(names), axis=1)
+
+    def _factor(self, name: str) -> float:
+        return float(self._inverse_sqrt_key_dim) if name == "query" else 1.0
 
     def attend_to(
         self,
@@ -235,45 +280,34 @@ class RelativeMultiHeadAttention(EdgeAttention):
     ) -> Tensor:
         """The layer's output `[B*K, D]` for K hypotheses of each sentence, all at one position.
 
-        What a decoder calls at each step, with keys and values that are projected already: no
-        dropout, no scores, and no checks. As all queries stand at the same place, `a_ij` of Eq. 3
-        and 4 does not depend on i.
+        What a decoder calls at each step, with all projected already: no dropout, no scores, no
+        gate, and no checks. As all queries stand at the same place, `a_ij` of Eq. 3 and 4 does not
+        depend on i.
 
         Args:
-            query: `[B*K, D]`.
+            query: `[B, N, K, H]` from `project_rows`.
             keys, values: `[B, N, S, H]` from `project_heads` or `project_rows`.
             num_hypotheses: K, an int or a scalar int tensor.
             bias: `[B, 1, K or 1, S]`, added to the scores: 0, or so low that a key gets no weight.
             distances: int `[S]`, from the queries' position to the keys'.
         """
-        q = _product(self._query_dense, query, query.shape[-1])
-        q = ops.multiply(q, ops.cast(self._inverse_sqrt_key_dim, q.dtype))
-        q = self._heads_of_rows(q, num_hypotheses)  # [B, N, K, H]
-        scores = ops.matmul(q, ops.transpose(keys, (0, 1, 3, 2)))
+        N, K, H = self.num_heads, num_hypotheses, self.key_dim
+        scores = ops.matmul(query, ops.transpose(keys, (0, 1, 3, 2)))
         if self.relation_keys:
-            a = self._vectors_at(distances, self.relation_key_embeddings, q.dtype)
-            scores = scores + _times(q, ops.swapaxes(a, -2, -1))
+            a = self._vectors_at(distances, self.relation_key_embeddings, query.dtype)
+            edges = _times(query, ops.swapaxes(a, -2, -1))
+            scores = scores + ops.reshape(edges, (-1, N, K, ops.shape(distances)[0]))
         precise = self._softmax.compute_dtype
         scores = ops.cast(scores, precise) + ops.cast(bias, precise)
-        weights = ops.cast(self._softmax(scores), q.dtype)
+        weights = ops.cast(self._softmax(scores), query.dtype)
         attended = ops.matmul(weights, values)
         if self.relation_values:
-            a = self._vectors_at(distances, self.relation_value_embeddings, q.dtype)
+            a = self._vectors_at(distances, self.relation_value_embeddings, query.dtype)
             # Added flat: TFLite's converter fails to move a transposition before this sum.
-            shape = ops.shape(attended)
             attended = ops.reshape(attended, (-1,)) + ops.reshape(_times(weights, a), (-1,))
-            attended = ops.reshape(attended, shape)
-        rows = ops.reshape(
-            ops.transpose(attended, (0, 2, 1, 3)), (-1, self.num_heads * self.value_dim)
-        )
-        if self._use_gate:
-            rows = rows * _product(self._gate_dense, query, query.shape[-1])
-        return _product(self._output_dense, rows, self.num_heads, self.value_dim)
-
-    def _heads_of_rows(self, x: Tensor, K: Any) -> Tensor:
-        """Projected rows `[B*K, N*H]` as `[B, N, K, H]`."""
-        x = ops.reshape(x, (-1, K, self.num_heads, x.shape[-1] // self.num_heads))
-        return ops.transpose(x, (0, 2, 1, 3))
+            attended = ops.reshape(attended, (-1, N, K, H))
+        rows = ops.reshape(ops.transpose(attended, (0, 2, 1, 3)), (-1, N * H))
+        return _product(self._output_dense, rows, N, H)
 
     def _vectors_at(self, distances: Tensor, table: Tensor, dtype: str) -> Tensor:
         """The vectors of distances `[S]`: `[S, H]` or `[N, S, H]`."""
@@ -383,12 +417,11 @@ def _product(dense: keras.layers.Layer, x: Tensor, *axes: int) -> Tensor:
 
 
 def _times(x: Tensor, a: Tensor) -> Tensor:
-    """`x` `[B, N, K, n]` times the vectors `a` of relations, `[n, m]` or `[N, n, m]`."""
+    """`x` `[B, N, K, n]` times the vectors `a` of relations, `[n, m]` or `[N, n, m]`: numbers of
+    the order `[B, N, K, m]`."""
     if len(a.shape) == 3:
         return ops.matmul(x, a)
-    n, m = ops.shape(a)
-    y = ops.matmul(ops.reshape(x, (-1, n)), a)
-    return ops.reshape(y, (*ops.shape(x)[:3], m))
+    return ops.matmul(ops.reshape(x, (-1, ops.shape(a)[0])), a)
 
 
 def _given(output: Any, *others: Any) -> Any:

@@ -3,7 +3,9 @@
 The searches see no model class. They want an object with
 
     config.pad_id, config.start_id, config.end_id
-    encode(source_ids [B, S])                       -> memory, whatever `step` wants of the source
+    encode(source_ids [B, S])                       -> memory, whatever `step` wants of the source:
+                                                       a tree of tensors [B, ...], or of any shape
+                                                       below a key "weights"
     initial_cache(memory, beam_size, max_length)    -> cache, a tree of tensors [B, K, ...], or
                                                        [B, ...] below a key "shared"
     step(token_ids [B, K], cache, index, memory)    -> logits [B, K, V], cache
@@ -16,7 +18,6 @@ Axes: B batch, S source positions, K hypotheses, L generated tokens, V vocabular
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, NamedTuple
 
@@ -36,6 +37,7 @@ from tf_relpos.relations import Tensor, known_value
 
 _ALPHA_RULE = f"a number from {-MAX_ALPHA:g} to {MAX_ALPHA:g}"
 _SHARED = "shared"  # of all hypotheses of a sentence, whose order they keep
+_WEIGHTS = "weights"  # of all sentences
 _CHUNK = 64  # logits that are compared at once
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, as in tensor2tensor
 
@@ -79,56 +81,14 @@ def beam_search(
     K = _size("beam_size", beam_size)
     alpha = _number("alpha", alpha, _ALPHA_RULE, lambda x: -MAX_ALPHA <= x <= MAX_ALPHA)
     source_ids, limits, L = _source(model, source_ids, max_length)
-    memory = model.encode(source_ids)
-    pad_id, start_id, end_id = _special_ids(model)
     B = ops.shape(source_ids)[0]
-    first_only = ops.where(ops.arange(K) == 0, _constant(0), _constant(-np.inf))
-    beam = _Beam(
-        index=ops.convert_to_tensor(0, "int32"),
-        tokens=ops.full((B, K), start_id, dtype="int32"),
-        ids=ops.full((B, K, L), pad_id, dtype="int32"),
-        log_probs=ops.zeros((B, K), dtype="float32") + first_only,
-        finished_ids=ops.full((B, K, L), pad_id, dtype="int32"),
-        finished_scores=ops.full((B, K), -np.inf, dtype="float32"),
-        cache=model.initial_cache(memory, K, L),
-    )
-    penalty = functools.partial(length_penalty, alpha=alpha)
-
-    def is_open(*state):
-        beam = _Beam(*state)
-        # With `initial`, because Keras refuses the largest of nothing: the batch may be empty.
-        best_live = ops.max(beam.log_probs, axis=1, initial=-np.inf)
-        divisor = ops.maximum(penalty(beam.index + 1), penalty(limits))
-        worst_finished = ops.min(beam.finished_scores, axis=1, initial=np.inf)
-        can_improve = best_live / divisor > worst_finished
-        return ops.any(can_improve & (beam.index < limits))
-
-    def extend(*state):
-        beam = _Beam(*state)
-        logits, cache = model.step(beam.tokens, beam.cache, beam.index, memory)
-        must_end = ops.expand_dims(beam.index + 1 >= limits, 1)
-        log_probs, tokens = _most_probable(logits, must_end, K, model)  # [B, K, at least K]
-        extensions = ops.expand_dims(beam.log_probs, -1) + log_probs
-        each = ops.shape(tokens)[-1]
-        log_probs, choices = ops.top_k(ops.reshape(extensions, (B, K * each)), K)
-        parents = choices // each
-        tokens = ops.take_along_axis(ops.reshape(tokens, (B, K * each)), choices, axis=1)
-        ids = _write(_select(beam.ids, parents), tokens, beam.index)
-        ended = tokens == end_id
-        scores = ops.where(ended, log_probs / penalty(beam.index + 1), _constant(-np.inf))
-        scores, best = ops.top_k(ops.concatenate([beam.finished_scores, scores], axis=1), K)
-        return _Beam(
-            index=beam.index + 1,
-            tokens=tokens,
-            ids=ids,
-            log_probs=ops.where(ended, _constant(-np.inf), log_probs),
-            finished_ids=_select(ops.concatenate([beam.finished_ids, ids], axis=1), best),
-            finished_scores=scores,
-            cache=_follow(cache, parents),
-        )
-
+    sentences = _Sentences(ops.arange(B, dtype="int32"), limits, model.encode(source_ids))
+    search = _BeamSearch(model, K, alpha)
+    beam = search.start(sentences, L)
     with _weights_read_once(model):
-        beam = _Beam(*ops.while_loop(is_open, extend, tuple(beam)))
+        if ops.is_tensor(B) and ops.is_tensor(L):
+            return _in_rounds(search, beam, sentences)
+        beam = search.run(beam, sentences)
     return beam.finished_ids, beam.finished_scores
 
 
@@ -233,7 +193,17 @@ def sample(
     return _search_one(model, source_ids, draw, limits, L)
 
 
+class _Sentences(NamedTuple):
+    """What the search was given."""
+
+    places: Any  # int32 [B], in the batch that was asked for
+    limits: Any  # int32 [B], tokens that each may take
+    memory: Any  # tree of [B, ...]
+
+
 class _Beam(NamedTuple):
+    """What the search has found."""
+
     index: Any  # int32 scalar: tokens generated so far
     tokens: Any  # int32 [B, K], the last token of each live hypothesis
     ids: Any  # int32 [B, K, L], live hypotheses
@@ -241,6 +211,111 @@ class _Beam(NamedTuple):
     finished_ids: Any  # int32 [B, K, L]
     finished_scores: Any  # float32 [B, K], best first, -inf where nothing has finished
     cache: Any  # tree of [B, K, ...]
+
+
+class _BeamSearch(NamedTuple):
+    """`beam_search` with its arguments, checked."""
+
+    model: Any
+    K: Any
+    alpha: Any
+
+    def start(self, sentences: _Sentences, L: Any) -> _Beam:
+        """One live hypothesis, of nothing."""
+        pad_id, start_id, _ = _special_ids(self.model)
+        B, K = ops.shape(sentences.places)[0], self.K
+        first_only = ops.where(ops.arange(K) == 0, _constant(0), _constant(-np.inf))
+        return _Beam(
+            index=ops.convert_to_tensor(0, "int32"),
+            tokens=ops.full((B, K), start_id, dtype="int32"),
+            ids=ops.full((B, K, L), pad_id, dtype="int32"),
+            log_probs=ops.zeros((B, K), dtype="float32") + first_only,
+            finished_ids=ops.full((B, K, L), pad_id, dtype="int32"),
+            finished_scores=ops.full((B, K), -np.inf, dtype="float32"),
+            cache=self.model.initial_cache(sentences.memory, K, L),
+        )
+
+    def run(self, beam: _Beam, sentences: _Sentences, fewest: Any = 0) -> _Beam:
+        """Steps until no more than `fewest` sentences are open."""
+
+        def go_on(*state):
+            is_open = self.is_open(_Beam(*state), sentences.limits)
+            return ops.sum(ops.cast(is_open, "int32")) > fewest
+
+        def extend(*state):
+            return self.extend(_Beam(*state), sentences)
+
+        return _Beam(*ops.while_loop(go_on, extend, tuple(beam)))
+
+    def is_open(self, beam: _Beam, limits: Tensor) -> Tensor:
+        """Which sentences' results may still change, bool `[B]`."""
+        # With `initial`, because Keras refuses the largest of nothing: the batch may be empty.
+        best_live = ops.max(beam.log_probs, axis=1, initial=-np.inf)
+        divisor = ops.maximum(self.penalty(beam.index + 1), self.penalty(limits))
+        worst_finished = ops.min(beam.finished_scores, axis=1, initial=np.inf)
+        return (best_live / divisor > worst_finished) & (beam.index < limits)
+
+    def extend(self, beam: _Beam, sentences: _Sentences) -> _Beam:
+        """All hypotheses with one more token."""
+        B, K = ops.shape(beam.tokens)[0], self.K
+        logits, cache = self.model.step(beam.tokens, beam.cache, beam.index, sentences.memory)
+        must_end = ops.expand_dims(beam.index + 1 >= sentences.limits, 1)
+        log_probs, tokens = _most_probable(logits, must_end, K, self.model)  # [B, K, at least K]
+        extensions = ops.expand_dims(beam.log_probs, -1) + log_probs
+        each = ops.shape(tokens)[-1]
+        log_probs, choices = ops.top_k(ops.reshape(extensions, (B, K * each)), K)
+        parents = choices // each
+        tokens = ops.take_along_axis(ops.reshape(tokens, (B, K * each)), choices, axis=1)
+        ids = _write(_select(beam.ids, parents), tokens, beam.index)
+        ended = tokens == self.model.config.end_id
+        scores = ops.where(ended, log_probs / self.penalty(beam.index + 1), _constant(-np.inf))
+        scores, best = ops.top_k(ops.concatenate([beam.finished_scores, scores], axis=1), K)
+        return _Beam(
+            index=beam.index + 1,
+            tokens=tokens,
+            ids=ids,
+            log_probs=ops.where(ended, _constant(-np.inf), log_probs),
+            finished_ids=_select(ops.concatenate([beam.finished_ids, ids], axis=1), best),
+            finished_scores=scores,
+            cache=_follow(cache, parents),
+        )
+
+    def penalty(self, length: Any) -> Tensor:
+        return length_penalty(length, self.alpha)
+
+
+def _in_rounds(search: _BeamSearch, beam: _Beam, sentences: _Sentences) -> tuple[Tensor, Tensor]:
+    """Ids and scores of a search that sentences leave when they are done.
+
+    They do so together, whenever no more than half of them are open: a batch's last sentences take
+    a multiple of the steps of its first. For graphs that do not know how many sentences they have,
+    as the loop's tensors change their shapes.
+    """
+
+    def are_left(beam, sentences, ids, scores):
+        return ops.shape(sentences.places)[0] > 0
+
+    def take_round(beam, sentences, ids, scores):
+        beam, sentences = _Beam(*beam), _Sentences(*sentences)
+        beam = search.run(beam, sentences, fewest=ops.shape(sentences.places)[0] // 2)
+        places = ops.expand_dims(sentences.places, 1)
+        ids = ops.scatter_update(ids, places, beam.finished_ids)
+        scores = ops.scatter_update(scores, places, beam.finished_scores)
+        (left,) = ops.nonzero(search.is_open(beam, sentences.limits))
+        return *_sentences_of((beam, sentences), left), ids, scores
+
+    state = beam, sentences, beam.finished_ids, beam.finished_scores
+    _, _, ids, scores = ops.while_loop(are_left, take_round, state)
+    return ids, scores
+
+
+def _sentences_of(state, places):
+    """What belongs to the sentences at `places` `[any]`."""
+    leaves = [
+        x if _WEIGHTS in path or not len(x.shape) else ops.take(x, places, axis=0)
+        for path, x in tree.flatten_with_path(state)
+    ]
+    return tree.pack_sequence_as(state, leaves)
 
 
 def length_penalty(length: Any, alpha: Any) -> Tensor:
@@ -371,7 +446,8 @@ def _most_probable(logits, must_end, count, model):
     logits = ops.cast(logits, "float32")
     best, tokens = _top_k(logits, count + 2)  # two of which may be the padding and the start
     largest = best[..., :1]
-    total = ops.log(ops.sum(ops.exp(logits - largest), axis=-1, keepdims=True)) + largest
+    # The log of the sum of exponentials, by a fused operation where backends have no other.
+    total = largest - ops.log(ops.max(ops.softmax(logits), axis=-1, keepdims=True))
     must_end = ops.expand_dims(must_end, -1)
     is_first = ops.arange(ops.shape(tokens)[-1], dtype="int32") == 0
     best = ops.where(must_end, logits[..., end_id : end_id + 1], best)

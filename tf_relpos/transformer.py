@@ -183,17 +183,18 @@ class Transformer(keras.Model):
             x = block(x, source_mask=source_mask, training=training)
         return x if self.encoder_norm is None else self.encoder_norm(x)
 
-    def _logits(self, x):
+    def _logits(self, x, columns=None):
         if self.decoder_norm is not None:
             x = self.decoder_norm(x)
-        return ops.matmul(x, ops.transpose(ops.cast(self._table(), x.dtype)))
+        return ops.matmul(x, self._columns() if columns is None else columns)
 
-    def _table(self):
-        """The vectors of all tokens, `[V, D]`."""
+    def _columns(self):
+        """The vectors of all tokens, `[D, V]`."""
         if getattr(self.embedding, "quantization_mode", None) is None:
-            return self.embedding.embeddings
-        # That would be integers without their scales, and without LoRA's part.
-        return self.embedding(ops.arange(self.config.vocabulary_size, dtype="int32"))
+            table = self.embedding.embeddings
+        else:  # these would be integers without their scales, and without LoRA's part
+            table = self.embedding(ops.arange(self.config.vocabulary_size, dtype="int32"))
+        return ops.transpose(ops.cast(table, self.compute_dtype))
 
     def encode(self, source_ids: Any) -> dict[str, Any]:
         """What `step` needs to know of the source, computed once for all hypotheses.
@@ -202,7 +203,9 @@ class Transformer(keras.Model):
             source_ids: int `[B, S]`.
 
         Returns:
-            `{"mask": bool [B, S], "keys_values": for each decoder block two [B, N, S, H]}`.
+            `{"mask": bool [B, S], "keys_values": for each decoder block two [B, N, S, H]}`, and
+            `"weights"`, which are of no sentence, as products of few rows want them:
+            `{"columns": [D, V], "blocks": DecoderBlock.step_weights of each}`.
         """
         _check_ids("source_ids", source_ids)
         mask = ops.not_equal(source_ids, self.config.pad_id)
@@ -212,7 +215,11 @@ class Transformer(keras.Model):
         keys_values = [
             block.cross_attention.project_heads(encoded) for block in self.decoder_blocks
         ]
-        return {"mask": mask, "keys_values": keys_values}
+        weights = {
+            "columns": self._columns(),
+            "blocks": [block.step_weights() for block in self.decoder_blocks],
+        }
+        return {"mask": mask, "keys_values": keys_values, "weights": weights}
 
     def initial_cache(
         self, memory: Mapping[str, Any], beam_size: Any, max_length: Any
@@ -268,12 +275,14 @@ class Transformer(keras.Model):
         x = ops.reshape(x, (-1, self.config.model_dim))
         source_bias = _bias(memory["mask"][:, None, None])
         new = []
-        for block, block_cache, encoded in zip(
-            self.decoder_blocks, old, memory["keys_values"], strict=True
+        weights = memory["weights"]
+        for block, block_cache, encoded, own in zip(
+            self.decoder_blocks, old, memory["keys_values"], weights["blocks"], strict=True
         ):
-            x, block_cache = block.step(x, block_cache, past, encoded, source_bias)
+            x, block_cache = block.step(x, block_cache, past, encoded, source_bias, own)
             new.append(block_cache)
-        logits = ops.reshape(self._logits(x), (B, K, self.config.vocabulary_size))
+        logits = self._logits(x, weights["columns"])
+        logits = ops.reshape(logits, (B, K, self.config.vocabulary_size))
         return logits, {"ancestors": ancestors, "shared": {kind: new}}
 
     def compute_output_shape(self, input_shape: Mapping[str, tuple]) -> tuple[int | None, ...]:

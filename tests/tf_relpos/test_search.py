@@ -92,6 +92,36 @@ def test_stops_when_nothing_can_win_any_more(rng):
     assert 1 <= toy.steps <= 15
 
 
+@pytest.mark.tensorflow_only
+def test_sentences_that_are_done_leave_where_a_graph_does_not_know_their_number(rng):
+    """Half of them at a time, for a smaller batch; their results stay in their places."""
+    import tensorflow as tf
+
+    sizes = []
+
+    class Counting(Toy):
+        def step(self, token_ids, *others):
+            tf.py_function(lambda tokens: sizes.append(len(tokens)), [token_ids], [])
+            return super().step(token_ids, *others)
+
+    source_ids = padded(SOURCES * 4, 11)
+    source_ids[:, 8] = rng.integers(4, 7, len(source_ids))  # so that they differ
+    toy = Counting(rng, vocabulary_size=13, end_bonus=1.0)
+    expected = beam_search(toy, source_ids, beam_size=3)
+    in_one = list(sizes)
+    sizes.clear()
+    signature = [tf.TensorSpec([None, None], "int32")]
+    function = tf.function(lambda ids: beam_search(toy, ids, 3), input_signature=signature)
+    ids, scores = function(source_ids)
+    np.testing.assert_array_equal(ids, to_numpy(expected[0]))
+    assert_close(scores, expected[1])
+    assert len(sizes) == len(in_one)
+    assert sizes == sorted(sizes, reverse=True)
+    assert sizes[0] == 16 and sizes[-1] <= 8
+    assert sum(sizes) < sum(in_one)
+    assert function(source_ids[:0])[0].shape == (0, 3, 61)
+
+
 @pytest.mark.parametrize("end_bonus", [0.0, 2.0])
 def test_beam_of_one_is_greedy(rng, end_bonus):
     toy = Toy(rng, vocabulary_size=13, end_bonus=end_bonus)
