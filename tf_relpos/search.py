@@ -11,7 +11,8 @@ The searches see no model class. They want an object with
     step(token_ids [B, K], cache, index, memory)    -> logits [B, K, V], cache
 
 with ids in int32. `max_length`, L, is an int where it is known and a scalar int32 tensor in a graph
-that will know it when it runs: the model may then let its cache grow from step to step.
+that will know it when it runs: the model may then let its cache grow from step to step, below a key
+"growing". It says that shapes may change, so that sentences that are done leave the batch.
 
 Axes: B batch, S source positions, K hypotheses, L generated tokens, V vocabulary.
 """
@@ -37,6 +38,7 @@ from tf_relpos.relations import Tensor, known_value
 
 _ALPHA_RULE = f"a number from {-MAX_ALPHA:g} to {MAX_ALPHA:g}"
 _SHARED = "shared"  # of all hypotheses of a sentence, whose order they keep
+_GROWING = "growing"  # longer at each step, which XLA does not know
 _WEIGHTS = "weights"  # of all sentences
 _CHUNK = 64  # logits that are compared at once
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, as in tensor2tensor
@@ -86,7 +88,7 @@ def beam_search(
     search = _BeamSearch(model, K, alpha)
     beam = search.start(sentences, L)
     with _weights_read_once(model):
-        if ops.is_tensor(B) and ops.is_tensor(L):
+        if ops.is_tensor(B) and _has(_GROWING, beam.cache):
             return _in_rounds(search, beam, sentences)
         beam = search.run(beam, sentences)
     return beam.finished_ids, beam.finished_scores
@@ -288,8 +290,7 @@ def _in_rounds(search: _BeamSearch, beam: _Beam, sentences: _Sentences) -> tuple
     """Ids and scores of a search that sentences leave when they are done.
 
     They do so together, whenever no more than half of them are open: a batch's last sentences take
-    a multiple of the steps of its first. For graphs that do not know how many sentences they have,
-    as the loop's tensors change their shapes.
+    a multiple of the steps of its first. The loop's tensors change their shapes.
     """
 
     def are_left(beam, sentences, ids, scores):
@@ -307,6 +308,10 @@ def _in_rounds(search: _BeamSearch, beam: _Beam, sentences: _Sentences) -> tuple
     state = beam, sentences, beam.finished_ids, beam.finished_scores
     _, _, ids, scores = ops.while_loop(are_left, take_round, state)
     return ids, scores
+
+
+def _has(key, nested):
+    return any(key in path for path, _ in tree.flatten_with_path(nested))
 
 
 def _sentences_of(state, places):

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from tests.support.layer_checks import (
     COMPILED_MODES,
@@ -100,9 +101,14 @@ def test_sentences_that_are_done_leave_where_a_graph_does_not_know_their_number(
     sizes = []
 
     class Counting(Toy):
-        def step(self, token_ids, *others):
+        def initial_cache(self, memory, *others):
+            grows = {"growing": ops.expand_dims(memory, 1)}
+            return {**super().initial_cache(memory, *others), "shared": grows}
+
+        def step(self, token_ids, cache, *others):
             tf.py_function(lambda tokens: sizes.append(len(tokens)), [token_ids], [])
-            return super().step(token_ids, *others)
+            logits, new = super().step(token_ids, cache, *others)
+            return logits, {**new, "shared": cache["shared"]}
 
     source_ids = padded(SOURCES * 4, 11)
     source_ids[:, 8] = rng.integers(4, 7, len(source_ids))  # so that they differ
