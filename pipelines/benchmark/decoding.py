@@ -1,7 +1,8 @@
 """Decoding beside CTranslate2: python -m pipelines.benchmark.decoding --run_dir DIR --source F
 
 The same weights as a SavedModel and in CTranslate2, both in this process and with one thread each,
-take turns over the same sentences: by batches, sorted by length, and one by one.
+take turns over the same sentences: by batches, sorted by length, and one by one. CTranslate2
+searches as all other forms do, with a patience of 2.
 """
 
 import statistics
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _take_one_thread() -> None:
-    """As many as CTranslate2 gives a batch."""
+    """As many as CTranslate2 is given."""
     from pipelines.importing import silence
 
     with silence():
@@ -75,9 +76,12 @@ def _take_one_thread() -> None:
 
 
 def _open(form: str, run_dir: str, path: Path) -> TextTranslator:
+    from pipelines.translators.ctranslate2 import CTranslate2Translator
     from pipelines.translators.open import open_translator
 
     export.main(["--run_dir", run_dir, "--format", form, "--output", str(path)])
+    if form == "ctranslate2":
+        return CTranslate2Translator(path, threads=1)
     return open_translator(path)
 
 

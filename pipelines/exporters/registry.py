@@ -11,8 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from simple_parsing import choice
+
 from pipelines.errors import InputError
-from pipelines.exporters.quantization import QUANTIZATIONS, Quantization, check_quantization
+from pipelines.exporters.quantization import QUANTIZATIONS, check_quantization
 from pipelines.translators.base import check_search
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 class ExportOptions:
     """How to export."""
 
-    quantization: Quantization | None = None
+    quantization: str | None = choice(*QUANTIZATIONS, default=None)
     """tflite, ctranslate2, web: of the weights; none unless given, for web int8"""
     version: int | None = None
     """saved_model: the version's number; one more than the largest unless given"""

@@ -35,13 +35,19 @@ class CTranslate2Translator(TextTranslator):
         path: the directory.
         beam_size: K, hypotheses kept; 1 is greedy search.
         alpha: length penalty.
+        threads: of the processor, all unless given.
 
     Raises:
         InputError: the directory cannot be read, or ctranslate2 is not installed.
     """
 
     def __init__(
-        self, path: str | os.PathLike, *, beam_size: int = BEAM_SIZE, alpha: float = ALPHA
+        self,
+        path: str | os.PathLike,
+        *,
+        beam_size: int = BEAM_SIZE,
+        alpha: float = ALPHA,
+        threads: int | None = None,
     ):
         check_search(beam_size=beam_size, alpha=alpha)
         self.beam_size = beam_size
@@ -58,7 +64,7 @@ class CTranslate2Translator(TextTranslator):
                 raise ValueError(f"{TOKENIZER_FILE} must have an end mark")
             # Batches side by side, a thread for each: threads that share a batch wait for each
             # other, which is many times slower as soon as the machine is doing something else.
-            self._threads = os.cpu_count() or 1
+            self._threads = threads or os.cpu_count() or 1
             self._translator = ctranslate2.Translator(
                 str(path), device="cpu", inter_threads=self._threads, intra_threads=1
             )
