@@ -62,7 +62,8 @@ def write_checkpoint(
     with new_directory(path, replace=replace) as directory:
         weights = _InMemory()
         model.save_weights(weights)
-        (directory / WEIGHTS).write_bytes(weights.getbuffer())
+        with (directory / WEIGHTS).open("wb") as file, weights.getbuffer() as view:
+            file.write(view)  # and let go of: Python 3.12 crashes on one that an exception keeps
         if optimizer is not None:
             variables: dict[str, Any] = {}
             optimizer.save_own_variables(variables)
