@@ -45,14 +45,14 @@ def test_configuration_is_kept(run):
     reopened(run, seed=7)
 
 
-def test_resuming_with_another_configuration_names_the_field(run):
-    run = reopened(run, seed=7)
+def test_resuming_with_another_configuration_names_the_field(tmp_path):
+    run = open_run(tmp_path / "run", provenance(config(seed=7, cooldown=0.0)))
     run.checkpoints.save(*small_model(), RunState(1), keep=1)
     message = "run_dir .*run was started with seed 7, not 8: choose another --run_dir or the same"
     with pytest.raises(InputError, match=message):
-        reopened(run, seed=8)
+        reopened(run, seed=8, cooldown=0.0)
     assert run.config().training.seed == 7
-    reopened(run, seed=7, steps=99_999, log_every=1)
+    reopened(run, seed=7, cooldown=0.0, steps=99_999, log_every=1)
     assert run.config().training.steps == 99_999
 
 
@@ -61,7 +61,7 @@ def test_what_is_refused_changes_nothing(run):
     run = reopened(run, seed=7)
     run.checkpoints.save(*small_model(), RunState(1), keep=1)
     with pytest.raises(InputError, match="whose arrays differs"):
-        open_run(run.path, provenance(config(seed=7, steps=99_999), arrays="other"))
+        open_run(run.path, provenance(config(seed=7, log_every=1), arrays="other"))
     assert run.config() == config(seed=7)
 
 
