@@ -225,7 +225,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
         if any(dense.quantization_mode is not None for dense in denses):
             return {}
         parts = {"kernel": [ops.reshape(x.kernel, (x.kernel.shape[0], -1)) for x in denses]}
-        if self._use_bias:
+        if denses[0].bias is not None:
             parts["bias"] = [ops.reshape(dense.bias, (-1,)) for dense in denses]
         factors = [self._factor(name) for name in names]
         return {
