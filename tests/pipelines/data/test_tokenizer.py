@@ -238,7 +238,7 @@ def _ctrl_c():
 @pytest.mark.usefixtures("_ctrl_c")
 def test_an_interruption_does_not_wait_for_what_is_learnt(tmp_path):
     def interrupted():
-        for seed in range(40):  # seconds of learning, all of it in native code
+        for seed in range(160):  # seconds of learning, all of it in native code
             yield from sentences(500, seed)
         os.kill(os.getpid(), signal.SIGINT)
 
