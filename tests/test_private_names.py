@@ -57,9 +57,6 @@ ARGUMENTS = {
     "_masked_softmax": ["attention_scores", "attention_mask"],
 }
 
-ADAM = keras.optimizers.Adam()
-ADAM.build([keras.Variable(0.0)])
-
 # Other objects: owner, name, and what relies on it.
 OTHERS = [
     (tf.saved_model.experimental.TrackableResource, "_create_resource", "data.tokenizer"),
@@ -70,9 +67,6 @@ OTHERS = [
     (flatbuffer_utils, "read_model_from_bytearray", "exporters.tflite"),
     (flatbuffer_utils, "convert_object_to_bytearray", "exporters.tflite"),
     (keras.layers.Layer, "_flatten_layers", "the layers of a quantized block: tf_relpos.blocks"),
-    (ADAM, "_get_variable_index", "the place of a variable in the next two: training.adam"),
-    (ADAM, "_momentums", "training.adam"),
-    (ADAM, "_velocities", "training.adam"),
     (argparse, "_HelpAction", "its flag is spelt in both ways: command_line"),
     (argparse.HelpFormatter, "_format_action_invocation", "one spelling of a flag: command_line"),
     (argparse.HelpFormatter, "_format_args", "command_line"),

@@ -64,6 +64,7 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _step(flags: Benchmark, fields: dict[str, Any]) -> Callable[[], float]:
+    import keras
     import numpy as np
     import tensorflow as tf
 
@@ -71,7 +72,6 @@ def _step(flags: Benchmark, fields: dict[str, Any]) -> Callable[[], float]:
     from pipelines.data.dataset import shift_right
     from pipelines.run.models import build_model
     from pipelines.training import devices
-    from pipelines.training.adam import FusedAdam
     from pipelines.training.trainer import TranslationTrainer
 
     training = TrainingConfig(precision=flags.precision)
@@ -79,7 +79,7 @@ def _step(flags: Benchmark, fields: dict[str, Any]) -> Callable[[], float]:
     config = dataclasses.replace(preset, vocabulary_size=flags.vocabulary_size, **fields)
     model = build_model(config, dtype=devices.precision(training))
     trainer = TranslationTrainer(model, xla=devices.xla_scope(training))
-    trainer.compile(optimizer=FusedAdam(1e-4), jit_compile=False)
+    trainer.compile(optimizer=keras.optimizers.Adam(1e-4), jit_compile=False)
     trainer.optimizer.build(model.trainable_variables)
     trainer.make_train_function()
     shape = (flags.tokens // flags.length, flags.length)

@@ -23,7 +23,6 @@ from pipelines.run.models import build_model
 from pipelines.run.origin import initialize
 from pipelines.run.provenance import Provenance
 from pipelines.training import callbacks, devices
-from pipelines.training.adam import FusedAdam
 from pipelines.training.progress import Counting, Progress, ProgressLine, StartUp
 from pipelines.training.schedule import schedule_of
 from pipelines.training.trainer import TranslationTrainer
@@ -178,7 +177,7 @@ def _make_trainer(provenance: Provenance, strategy: tf.distribute.Strategy) -> T
         xla=devices.xla_scope(training),
     )
     with strategy.scope():
-        optimizer = FusedAdam(
+        optimizer = keras.optimizers.Adam(
             schedule_of(config), training.beta_1, training.beta_2, training.epsilon
         )
         trainer.compile(optimizer=optimizer, jit_compile=False)
