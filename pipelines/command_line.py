@@ -51,6 +51,16 @@ class _HelpFormatter(simple_parsing.SimpleHelpFormatter):
         return text if is_none else f"{text} (default: %(default)s)"
 
 
+def checkpoint_flag() -> Any:
+    """The field `--checkpoint` of what reads a run directory."""
+    return simple_parsing.choice(
+        *("last", "best", "average"),
+        default=None,
+        help="which weights of a run directory; unless given, those that training scores and "
+        "exports: the average of --average_checkpoints, else the best by validation, else the last",
+    )
+
+
 class Parser(simple_parsing.ArgumentParser):
     """Flags from dataclasses; dashes and underscores mean the same, no abbreviations.
 

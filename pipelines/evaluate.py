@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from simple_parsing import choice
 
-from pipelines.command_line import lasting_output, parse_flags, run
+from pipelines.command_line import checkpoint_flag, lasting_output, parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
 from pipelines.files.atomic import write_text
@@ -41,9 +41,7 @@ class EvaluateFlags:
     """text to translate, plain or gzipped, a sentence a line"""
     reference: list[str]
     """its reference translation, line by line; several files are as many references"""
-    checkpoint: str | None = choice("last", "best", "average", default=None)
-    """which weights; unless given, those that training scores and exports: the average of
-    --average_checkpoints, else the best by validation, else the last"""
+    checkpoint: str | None = checkpoint_flag()
     beam_size: int = BEAM_SIZE
     """hypotheses kept; 1 is greedy search"""
     alpha: float = ALPHA

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from simple_parsing import choice
 
-from pipelines.command_line import Parser, run
+from pipelines.command_line import Parser, checkpoint_flag, run
 from pipelines.exporters.registry import FORMATS, SEARCH_OPTIONS, ExportOptions, check_options
 from pipelines.importing import load_tensorflow
 
@@ -24,9 +24,7 @@ class ExportFlags:
     output: str
     """saved_model: the model's directory, which gets another numbered version; tflite: the file,
     or a directory for model.tflite; ctranslate2, web: the directory"""
-    checkpoint: str | None = choice("last", "best", "average", default=None)
-    """which weights; unless given, those that training scores and exports: the average of
-    --average_checkpoints, else the best by validation, else the last"""
+    checkpoint: str | None = checkpoint_flag()
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from simple_parsing import choice
-
-from pipelines.command_line import parse_flags, run
+from pipelines.command_line import checkpoint_flag, parse_flags, run
 from pipelines.errors import InputError
 from pipelines.files.pictures import check_can_draw
 from pipelines.importing import load_tensorflow
@@ -29,9 +27,7 @@ class InspectFlags:
     """text to translate"""
     target: str | None = None
     """its translation; the model's own unless given"""
-    checkpoint: str | None = choice("last", "best", "average", default=None)
-    """which weights; unless given, those that training scores and exports: the average of
-    --average_checkpoints, else the best by validation, else the last"""
+    checkpoint: str | None = checkpoint_flag()
     output: str = "attention.html"
     """the page, whose name ends in .html; one that is there is replaced"""
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from os.path import abspath
 from pathlib import Path
 
 from pipelines.command_line import lasting_output, run
-from pipelines.corpora.corpus import Corpus
 from pipelines.errors import InputError
 from pipelines.files.pictures import check_can_draw
 from pipelines.importing import load_tensorflow
@@ -48,9 +46,10 @@ class ReproduceFlags(StartFlags):
 
 def main(arguments: Sequence[str]) -> int:
     with lasting_output():
-        flags, config, corpus = parse(
+        asked = parse(
             arguments, ReproduceFlags, DESCRIPTION, "python -m pipelines.reproduce", DECIDED
         )
+        flags, config, corpus = asked
         if config.training.strategy == "multi_worker":
             raise InputError("strategy must be auto, one or mirrored here, got multi_worker")
         if corpus:
@@ -59,7 +58,8 @@ def main(arguments: Sequence[str]) -> int:
         load_tensorflow()
         from pipelines.reproduction.job import reproduce
 
-        table, output = TABLES[flags.table], _output(flags, corpus)
+        table = TABLES[flags.table]
+        output = Path(flags.output or Path("reproduction") / asked.text_name)
         found = reproduce(
             table,
             table.chosen(flags.rows or []),
@@ -76,13 +76,6 @@ def main(arguments: Sequence[str]) -> int:
         print(text.read_text(encoding="utf-8"))
         print("wrote", *found)
         return 0
-
-
-def _output(flags: ReproduceFlags, corpus: Corpus | None) -> Path:
-    if flags.output is not None:
-        return Path(flags.output)
-    name = corpus.name if corpus else Path(abspath(flags.prepared or "")).name
-    return Path("reproduction") / name.replace("/", "-")
 
 
 if __name__ == "__main__":

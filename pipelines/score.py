@@ -8,9 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from simple_parsing import choice
-
-from pipelines.command_line import parse_flags, run
+from pipelines.command_line import checkpoint_flag, parse_flags, run
 from pipelines.corpora.text_files import check_file, read_lines
 from pipelines.errors import InputError
 from pipelines.importing import load_tensorflow
@@ -34,9 +32,7 @@ class ScoreFlags:
     """text, plain or gzipped, a sentence a line"""
     target: str
     """its translation, line by line"""
-    checkpoint: str | None = choice("last", "best", "average", default=None)
-    """which weights; unless given, those that training scores and exports: the average of
-    --average_checkpoints, else the best by validation, else the last"""
+    checkpoint: str | None = checkpoint_flag()
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ from pipelines.config import RunConfig
 from pipelines.corpora.corpus import Corpus
 from pipelines.importing import load_tensorflow
 from pipelines.progress import phases
-from pipelines.training.flags import StartFlags
+from pipelines.training.flags import Asked, StartFlags
 from pipelines.training.flags import parse as parse_flags
 
 DESCRIPTION = """Train a Transformer with relative position representations to translate.
@@ -66,17 +66,15 @@ def parse(arguments: Sequence[str]) -> tuple[RunConfig, Corpus | None, Places]:
     Raises:
         InputError: a value out of its range.
     """
-    flags, config, corpus = parse_flags(
-        arguments, RunFlags, DESCRIPTION, "python -m pipelines.train_wmt"
-    )
-    return config, corpus, _places(flags, corpus)
+    asked = parse_flags(arguments, RunFlags, DESCRIPTION, "python -m pipelines.train_wmt")
+    return asked.config, asked.corpus, _places(asked)
 
 
-def _places(flags: RunFlags, corpus: Corpus | None) -> Places:
+def _places(asked: Asked) -> Places:
+    flags = asked.flags
     run_dir = flags.run_dir
     if run_dir is None:
-        name = corpus.name if corpus else Path(abspath(flags.prepared or "")).name
-        run_dir = str(Path("runs") / name.replace("/", "-"))
+        run_dir = str(Path("runs") / asked.text_name)
     export_dir = flags.export_dir
     if export_dir is None:
         export_dir = str(Path("saved_models") / Path(abspath(run_dir)).name)

@@ -11,9 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from simple_parsing import choice
-
-from pipelines.command_line import parse_flags, run
+from pipelines.command_line import checkpoint_flag, parse_flags, run
 from pipelines.corpora.text_files import read_standard_input
 from pipelines.errors import InputError
 from pipelines.progress import progress
@@ -50,9 +48,7 @@ class TranslateFlags:
     """hypotheses kept; 1 is greedy search; 4 unless given, or what a model was exported with"""
     alpha: float | None = None
     """length penalty; 0.6 unless given, or what a model was exported with"""
-    checkpoint: str | None = choice("last", "best", "average", default=None)
-    """which weights of a run directory; unless given, those that training scores and exports: the
-    average of --average_checkpoints, else the best by validation, else the last"""
+    checkpoint: str | None = checkpoint_flag()
     sample: bool = False
     """draw translations from the model of a run directory instead of searching for the best, as
     for back-translation"""

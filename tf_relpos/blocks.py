@@ -277,15 +277,6 @@ class DecoderBlock(_Block):
         y = self.self_attention(y, y, use_causal_mask=True, training=training)
         return self._after(x, y, self.self_attention_norm, training)
 
-    def cross_attention_scores(
-        self, x: Tensor, encoded: Tensor, source_mask: Tensor | None = None
-    ) -> Tensor:
-        """The weights of the attention to `encoded`, `[B, N, T, S]`.
-
-        Args: those of a call.
-        """
-        return self.attention_inputs(x, encoded, source_mask)[1].weights()
-
     def attention_inputs(
         self, x: Tensor, encoded: Tensor, source_mask: Tensor | None = None
     ) -> tuple[AttentionInputs, AttentionInputs]:

@@ -22,7 +22,7 @@ from tf_relpos.blocks import (
     Past,
     quantized_policies,
 )
-from tf_relpos.config import TransformerConfig, check_shape, check_whole
+from tf_relpos.config import TransformerConfig, check_shape
 from tf_relpos.positions import SinusoidalPositionEncoding
 from tf_relpos.relations import Tensor
 
@@ -113,31 +113,6 @@ class Transformer(keras.Model):
         for block in self.decoder_blocks:
             x = block(x, encoded, source_mask=source_mask, training=training)
         return self._logits(x)
-
-    def cross_attention_scores(self, inputs: Mapping[str, Any], block: int) -> Tensor:
-        """What each target position looks at in the source, in one decoder block.
-
-        Args:
-            inputs: as for calling the model. Row t of the result is from the step that is told
-                `target_ids[:, t]` and predicts what comes after it.
-            block: its number, from 0.
-
-        Returns:
-            The weights of the attention, `[B, N, T, S]`; 0 at padding.
-
-        Raises:
-            ValueError: inputs that are no ids, or there is no such block.
-        """
-        source_ids, target_ids = _both_ids(inputs)
-        layers = self.config.decoder_layers
-        if check_whole("block", block, least=0) >= layers:
-            raise ValueError(f"`block` must be below {layers}. Received: block={block!r}")
-        source_mask = ops.not_equal(source_ids, self.config.pad_id)
-        encoded = self._encode(source_ids, source_mask, training=False)
-        x = self._embed(target_ids, training=False)
-        for below in self.decoder_blocks[:block]:
-            x = below(x, encoded, source_mask=source_mask, training=False)
-        return self.decoder_blocks[block].cross_attention_scores(x, encoded, source_mask)
 
     def attention_inputs(self, inputs: Mapping[str, Any]) -> dict[str, AttentionInputs]:
         """What every attention is called with, to look at one by one.

@@ -67,12 +67,9 @@ class Attention(NamedTuple):
         """
         found = np.full((len(self.weights), len(NEAR)), np.nan)
         seen = ~np.isnan(self.content[0])
+        choices = seen & (seen.sum(axis=1, keepdims=True) > 1)
         for number, distance in enumerate(NEAR):
-            is_there = np.diagonal(seen, distance) & (
-                np.diagonal(
-                    np.broadcast_to(seen.sum(axis=1, keepdims=True) > 1, seen.shape), distance
-                )
-            )
+            is_there = np.diagonal(choices, distance)
             if is_there.any():
                 along = np.diagonal(self.weights, distance, axis1=1, axis2=2)
                 found[:, number] = along[:, is_there].mean(axis=1)

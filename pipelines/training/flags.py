@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from os.path import abspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -52,6 +53,13 @@ class Asked(NamedTuple):
     config: RunConfig
     corpus: Corpus | None
 
+    @property
+    def text_name(self) -> str:
+        """Of the corpus or its preparation, as a directory may be called."""
+        if self.corpus:
+            return self.corpus.name.replace("/", "-")
+        return Path(abspath(self.flags.prepared)).name
+
 
 def parse(
     arguments: Sequence[str],
@@ -74,9 +82,7 @@ def parse(
     # The file comes first: the defaults of most flags depend on --preset, which may stand in it.
     sections = (own, CorpusConfig, TransformerConfig, TrainingConfig)
     with flags_of_file(underscored(arguments), *sections) as words:
-        for name in given_flags(words):
-            if name in decided:
-                raise InputError(f"--{name} must not be given, the command decides it")
+        _refuse(words, decided, ", the command decides it")
         defaults, origin = _defaults(words)
         parser = Parser(description, prog)
         parser.add_section(own, "own")
@@ -113,11 +119,11 @@ def _corpus(config: RunConfig, prepared: str | None, origin: RunDirectory | None
     return corpus
 
 
-def _check_decided_by_preparation(arguments: Sequence[str]) -> None:
+def _refuse(arguments: Sequence[str], decided: Collection[str], why: str) -> None:
     """A flag that would do nothing is a mistake."""
     for name in given_flags(arguments):
-        if name in DECIDED_BY_PREPARATION:
-            raise InputError(f"--{name} must not be given with --prepared, which decides it")
+        if name in decided:
+            raise InputError(f"--{name} must not be given{why}")
 
 
 def _defaults(arguments: Sequence[str]) -> tuple[RunConfig, RunDirectory | None]:
@@ -138,7 +144,7 @@ def _defaults(arguments: Sequence[str]) -> tuple[RunConfig, RunDirectory | None]
         subword_model=None,
     )
     if early.prepared:
-        _check_decided_by_preparation(arguments)
+        _refuse(arguments, DECIDED_BY_PREPARATION, " with --prepared, which decides it")
     has_text = early.train_source or early.train_tsv or early.prepared
     is_demo = early.dataset == "demo" and not has_text
     if not early.initialize_from:

@@ -26,12 +26,13 @@ class Aligner:
 
     def __init__(self, loaded: LoadedRun):
         self._loaded = loaded
-        block = max(0, loaded.model.config.decoder_layers - 2)
+        block = loaded.model.decoder_blocks[max(0, loaded.model.config.decoder_layers - 2)]
         ids = tf.TensorSpec([None, None], tf.int32)
 
         @tf.function(autograph=False, input_signature=[{"source_ids": ids, "target_ids": ids}])
         def weights(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
-            return tf.reduce_mean(loaded.model.cross_attention_scores(inputs, block), axis=1)
+            attention = loaded.model.attention_inputs(inputs)[f"{block.name}/cross_attention"]
+            return tf.reduce_mean(attention.weights(), axis=1)
 
         self._weights = weights
 

@@ -276,7 +276,7 @@ def test_the_future_of_the_target_is_not_seen(rng):
 
 @pytest.mark.parametrize("block", [0, 1])
 @pytest.mark.parametrize("norm", ["post", "pre"])
-def test_cross_attention_scores_are_those_of_a_call(rng, monkeypatch, norm, block):
+def test_weights_of_cross_attention_are_those_of_a_call(rng, monkeypatch, norm, block):
     model, given = make_model(rng, norm=norm), {}
     inputs = {"source_ids": make_ids(rng, 2, 7), "target_ids": make_ids(rng, 2, 5)}
     inputs["source_ids"][1, 4:] = 0
@@ -291,18 +291,15 @@ def test_cross_attention_scores_are_those_of_a_call(rng, monkeypatch, norm, bloc
         patch.setattr(layer, "call", watched)
         model(inputs)
     _, expected = layer(**given, return_attention_scores=True)
-    found = numpy(model.cross_attention_scores(inputs, block))
+    found = numpy(model.attention_inputs(inputs)[f"decoder_{block}/cross_attention"].weights())
     assert found.shape == (2, 3, 5, 7)
     assert_close(found, expected)
     assert_close(found.sum(axis=-1), np.ones((2, 3, 5)))
     assert np.all(found[1, :, :, 4:] == 0) and np.all(found[0] > 0)
-    with pytest.raises(ValueError, match="`block` must be below 2"):
-        model.cross_attention_scores(inputs, 2)
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_every_attention_and_both_terms_of_its_scores(rng, norm):
-    """The last one depends on all the others, and is compared with a call's."""
     model = make_model(rng, norm=norm)
     inputs = {"source_ids": make_ids(rng, 2, 7), "target_ids": make_ids(rng, 2, 5)}
     inputs["source_ids"][1, 4:] = 0
@@ -325,8 +322,6 @@ def test_every_attention_and_both_terms_of_its_scores(rng, norm):
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)
         assert_close(numpy(found[name].weights()), weights)
-    last = numpy(found["decoder_1/cross_attention"].weights())
-    assert_close(last, numpy(model.cross_attention_scores(inputs, 1)))
 
 
 def test_attentions_of_a_model_that_has_not_been_called(rng):
