@@ -7,9 +7,12 @@ import tensorflow as tf
 from pipelines.data.tokenizer import Tokenizer
 from pipelines.errors import InputError
 from pipelines.run.directory import RunDirectory
-from pipelines.translators.alignment import _links, _overlaps
+from pipelines.translators.alignment import Aligner, _links, _overlaps
+from pipelines.translators.keras_model import LoadedRun
 from pipelines.translators.open import open_translator
 from tests.support.exported_forms import forms
+from tests.support.layer_checks import assert_close
+from tests.support.random_model import V, make_model
 from tests.support.runs import run_command
 
 pytestmark = pytest.mark.tensorflow_only
@@ -44,6 +47,17 @@ def test_subwords_of_a_word_add_up():
     # The second word of the source is not read, and padding follows the target.
     assert _links(np.pad(weights[:, :2], [(0, 1), (0, 0)]), source, target) == [(0, 0), (0, 1)]
     assert _links(weights, source[:0], target) == [] == _links(weights, source, target[:0])
+
+
+@pytest.mark.parametrize(("layers", "block"), [(1, 0), (2, 0), (3, 1)])
+def test_the_weights_are_those_of_the_last_block_but_one(rng, tmp_path, layers, block):
+    model = make_model(decoder_layers=layers)
+    inputs = {
+        name: rng.integers(4, V, (2, 5), dtype="int32") for name in ("source_ids", "target_ids")
+    }
+    expected = model.attention_inputs(inputs)[f"decoder_{block}/cross_attention"].weights()
+    found = Aligner(LoadedRun(tmp_path, model, None, "", 9, "last", 1))._weights(inputs)
+    assert_close(found, np.mean(expected, axis=1))
 
 
 def test_a_pair_aligns_alike_alone_and_in_any_batch():
