@@ -5,7 +5,13 @@ from tf_relpos.attention import RelationAwareAttention
 from tf_relpos.blocks import DecoderBlock, EncoderBlock
 from tf_relpos.config import TransformerConfig
 from tf_relpos.positions import SinusoidalPositionEncoding
-from tf_relpos.relations import relative_position_ids
+from tf_relpos.relations import (
+    edge_relations,
+    joint_relations,
+    path_relations,
+    relative_position_ids,
+    stack_relations,
+)
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
 from tf_relpos.search import beam_search, greedy_search, sample
 from tf_relpos.training import WarmupInverseSqrt, smoothed_cross_entropy
@@ -21,8 +27,12 @@ __all__ = [
     "TransformerConfig",
     "WarmupInverseSqrt",
     "beam_search",
+    "edge_relations",
     "greedy_search",
+    "joint_relations",
+    "path_relations",
     "relative_position_ids",
     "sample",
     "smoothed_cross_entropy",
+    "stack_relations",
 ]

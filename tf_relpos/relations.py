@@ -1,14 +1,20 @@
-"""Which label joins query i to key j (Shaw et al. 2018, section 3.2)."""
+"""Which label joins query i to key j (Shaw et al. 2018, section 3.2).
+
+Relative positions are one way to label. The others here make labels of graphs, of a sentence each
+or of a padded batch: with the operations of the backend, so that with TensorFlow's they work inside
+`tf.data` and in a model as well as on NumPy's arrays.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 from keras import ops
 
-from tf_relpos.config import check_max_relative_position
+from tf_relpos.config import check_max_relative_position, check_whole
 
 Tensor = Any  # of the backend, of NumPy, or symbolic: Keras has no name for all three
 Shape = tuple[int | None, ...]
@@ -118,6 +124,169 @@ def check_relations(
             f"`relations` must be below num_relations={num_relations}. Received: a label {largest}"
         )
     return relations
+
+
+def edge_relations(
+    edges: Any,
+    length: int | Tensor,
+    num_labels: int,
+    inverse: bool = False,
+    self_loops: bool = False,
+    labels_per_edge: int | None = None,
+) -> Tensor:
+    """The labels of a graph that is given as a list of its edges.
+
+    An edge `(i, j, r)` labels query i and key j with r, one of E = `num_labels`. With `inverse` it
+    labels query j and key i as well, with E + r, unless i is j. With `self_loops` the nodes without
+    an edge to themselves get one, whose label is the last: E, or 2E beside inverse ones. What has
+    no edge is labelled -1. So `num_relations` is E, or 2E, and one more with `self_loops`.
+
+    Args:
+        edges: integers `[M, 3]`, or `[B, M, 3]`. A row with a negative number is no edge: lists of
+            different lengths are padded with them.
+        length: T, the number of nodes, padding included.
+        num_labels: E.
+        inverse, self_loops: see above.
+        labels_per_edge: None for one label a pair, or L for up to so many.
+
+    Returns:
+        int32 `[T, T]`, or `[B, T, T]`; with L as the last axis, the largest labels first, if
+        `labels_per_edge` is given. An edge that is given twice counts once.
+
+    Raises:
+        ValueError: `edges` of another shape or type. Where values are known: a node of T or above,
+            a label of E or above, or more labels on a pair than there is room for. Where they are
+            not (in a graph, `tf.data` included), the former two are no edges, and of too many
+            labels the largest stay.
+    """
+    num_labels = check_whole("num_labels", num_labels)
+    room = 1 if labels_per_edge is None else check_whole("labels_per_edge", labels_per_edge)
+    edges = _checked_edges(edges, length, num_labels)
+    T, is_batch = length, len(edges.shape) == 3
+    columns = edges if is_batch else ops.expand_dims(edges, 0)
+    queries, keys, labels = (columns[..., column] for column in range(3))
+    is_edge = (ops.minimum(ops.minimum(queries, keys), labels) >= 0) & (labels < num_labels)
+    is_edge &= ops.maximum(queries, keys) < T
+    if inverse:
+        is_edge = ops.concatenate([is_edge, is_edge & (queries != keys)], 1)
+        labels = ops.concatenate([labels, labels + num_labels], 1)
+        queries, keys = ops.concatenate([queries, keys], 1), ops.concatenate([keys, queries], 1)
+    B = ops.shape(edges)[0] if is_batch else 1
+    graphs = ops.expand_dims(ops.arange(B, dtype="int32"), 1)
+    pairs = ops.where(is_edge, (graphs * T + queries) * T + keys, B * T * T)
+    pairs, labels = ops.reshape(pairs, (-1,)), ops.reshape(ops.where(is_edge, labels, -1), (-1,))
+    found = []
+    for _ in range(room):
+        largest = ops.segment_max(labels, pairs, num_segments=B * T * T + 1)
+        largest = ops.maximum(largest, -1)  # where there is nothing it is the least integer
+        labels = ops.where(labels == ops.take(largest, pairs), -1, labels)
+        found.append(ops.reshape(largest[:-1], (B, T, T)))
+    left = known_value(labels)
+    if left is not None and np.any(left >= 0):
+        raise ValueError(
+            f"`edges` must give a pair of nodes at most {room} different labels, or as many as "
+            f"`labels_per_edge`. Received: more, of which one is {left.max()}"
+        )
+    if self_loops:
+        is_node = ops.expand_dims(ops.eye(T, dtype="bool"), 0) & (found[0] < 0)
+        found[0] = ops.where(is_node, num_labels * (2 if inverse else 1), found[0])
+    relations = found[0] if labels_per_edge is None else ops.stack(found, -1)
+    return relations if is_batch else relations[0]
+
+
+def _checked_edges(edges: Any, length: int | Tensor, num_labels: int) -> Tensor:
+    """Edges as int32. They are refused where their values are known and wrong."""
+    edges = edges if hasattr(edges, "dtype") else np.asarray(edges)
+    dtype = keras.backend.standardize_dtype(edges.dtype)
+    if "int" not in dtype or len(edges.shape) not in (2, 3) or edges.shape[-1] not in (3, None):
+        raise ValueError(
+            "`edges` must hold integers, [M, 3] or [B, M, 3]: query, key and label. "
+            f"Received: shape={tuple(edges.shape)}, dtype={dtype}"
+        )
+    values, T = known_value(edges), known_value(length)
+    if values is not None and T is not None:
+        beyond = np.all(values >= 0, -1) & np.any(values >= [T, T, num_labels], -1)
+        if beyond.any():
+            raise ValueError(
+                f"`edges` must join nodes below length={T} by labels below num_labels="
+                f"{num_labels}. Received: an edge {tuple(values[beyond][0].tolist())}"
+            )
+    return ops.cast(edges, "int32")
+
+
+def path_relations(relations: Tensor, max_distance: int) -> Tensor:
+    """Labels every pair with the length of the shortest path from query to key, clipped.
+
+    Args:
+        relations: labels `[T, T]`, `[B, T, T]` or `[B, T, T, L]`: a path goes from query to key
+            wherever a label is not negative. Inverse labels make it go both ways.
+        max_distance: k, an int >= 1.
+
+    Returns:
+        int32 `[T, T]` or `[B, T, T]`: 0 for a node itself, up to k for "k edges or more", and -1
+        where no path leads. So `num_relations` is k + 1.
+    """
+    k = check_whole("max_distance", max_distance)
+    is_edge = ops.convert_to_tensor(relations) >= 0
+    if len(is_edge.shape) == 4:
+        is_edge = ops.any(is_edge, -1)
+    T = ops.shape(is_edge)[-1]
+    step = ops.cast(is_edge | ops.eye(T, dtype="bool"), "float32")
+    reached = ops.zeros_like(step) + ops.eye(T)
+    distances = ops.zeros_like(step)
+    for _ in range(k):
+        distances += 1 - reached
+        reached = ops.minimum(ops.matmul(reached, step), 1)
+    _, reached = ops.while_loop(  # further than k: each turn doubles the edges of a path
+        lambda edges, _: edges < T,
+        lambda edges, reached: (2 * edges, ops.minimum(ops.matmul(reached, reached), 1)),
+        (k, reached),
+    )
+    return ops.cast(ops.where(reached > 0, distances, -1), "int32")
+
+
+def stack_relations(relations: Sequence[Tensor], num_relations: Sequence[int]) -> Tensor:
+    """Labels of several kinds on each edge, such as those of a graph and of positions.
+
+    Their vectors add: a label of the first kind keeps its number, those of the second begin where
+    the first kind ends, and so on. The sum of `num_relations` is the layer's.
+
+    Args:
+        relations: labels of each kind, `[T, S]`, `[B, T, S]` or `[B, T, S, L]`.
+        num_relations: how many labels each kind has.
+
+    Returns:
+        int32 `[B, T, S, L]` with the labels of all kinds, or `[T, S, L]` if none has a batch.
+    """
+    rank = 4 if any(len(labels.shape) > 2 for labels in relations) else 3
+    first, found = 0, []
+    for labels, size in zip(relations, num_relations, strict=True):
+        labels = ops.cast(labels, "int32")
+        labels = ops.where((labels >= 0) & (labels < size), labels + first, -1)
+        labels = labels if len(labels.shape) == 4 else ops.expand_dims(labels, -1)
+        found.append(labels if len(labels.shape) == rank else ops.expand_dims(labels, 0))
+        first += check_whole("num_relations", size)
+    shape = ops.shape(sum(labels[..., :1] for labels in found))[:-1]
+    return ops.concatenate(
+        [ops.broadcast_to(labels, (*shape, labels.shape[-1])) for labels in found], -1
+    )
+
+
+def joint_relations(first: Tensor, second: Tensor, num_second: int) -> Tensor:
+    """One label for each combination of two, with a vector of its own.
+
+    Args:
+        first, second: labels `[T, S]` or `[B, T, S]` of two kinds; negative ones are no edge, which
+            combines as well: only where both are, there is no label.
+        num_second: how many labels the second kind has, S; with F of the first,
+            `num_relations` is (F + 1) (S + 1) - 1.
+
+    Returns:
+        int32 `[T, S]` or `[B, T, S]`.
+    """
+    size = check_whole("num_second", num_second) + 1
+    first, second = (ops.maximum(ops.cast(labels, "int32"), -1) for labels in (first, second))
+    return (first + 1) * size + ops.where(second < num_second, second, -1)
 
 
 def both(mask: Tensor | None, other: Tensor | None) -> Tensor | None:

@@ -1,0 +1,171 @@
+"""Labels of graphs: against loops, and against networkx where there are paths."""
+
+import networkx
+import numpy as np
+import pytest
+from keras import ops
+
+from tests.support.layer_checks import COMPILED_MODES, MODES, compile_function, to_numpy
+from tf_relpos import edge_relations, joint_relations, path_relations, stack_relations
+
+B, T, M, E = 2, 7, 11, 5
+PADDING = (-1, -1, -1)
+
+
+def random_edges(rng):
+    """Of each graph a list of another length, padded; no pair twice."""
+    edges = np.full((B, M, 3), -1, "int32")
+    for graph, size in zip(edges, (M, 5), strict=True):
+        pairs = rng.choice(T * T, size, replace=False)
+        graph[:size] = np.stack([pairs // T, pairs % T, rng.integers(0, E, size)], 1)
+    return edges
+
+
+def labels_of(edges, inverse=False, self_loops=False):
+    """A set of labels for each pair, [T, T]."""
+    found = [[set() for _ in range(T)] for _ in range(T)]
+    for i, j, label in edges:
+        if min(i, j, label) >= 0:
+            found[i][j].add(int(label))
+            if inverse and i != j:
+                found[j][i].add(int(label) + E)
+    for i in range(T if self_loops else 0):
+        found[i][i] = found[i][i] or {2 * E if inverse else E}
+    return found
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("inverse", [False, True])
+@pytest.mark.parametrize("self_loops", [False, True])
+def test_edges_become_labels(rng, self_loops, inverse, mode):
+    edges = random_edges(rng)
+    options = {"inverse": inverse, "self_loops": self_loops, "labels_per_edge": 3}
+
+    def call(tensors):
+        return edge_relations(tensors["edges"], T, E, **options)
+
+    run = compile_function(call, mode, {"edges": edges}, {"edges": (None, None, 3)})
+    found = run({"edges": edges})
+    assert found.shape == (B, T, T, 3) and found.dtype == "int32"
+    for graph, own in zip(found, edges, strict=True):
+        for row, expected in zip(graph, labels_of(own, inverse, self_loops), strict=True):
+            assert [set(pair[pair >= 0].tolist()) for pair in row] == expected
+    np.testing.assert_array_equal(to_numpy(edge_relations(edges[1], T, E, **options)), found[1])
+
+
+def test_one_label_a_pair_needs_no_axis_of_its_own():
+    """Node 0 is the parent of 1 and 2."""
+    parent = [(0, 1, 0), (0, 2, 0), PADDING]
+    expected = [[2, 0, 0, -1], [1, 2, -1, -1], [1, -1, 2, -1], [-1, -1, -1, 2]]
+    found = edge_relations(parent, 4, 1, inverse=True, self_loops=True)
+    np.testing.assert_array_equal(to_numpy(found), expected)
+
+
+def test_several_labels_of_a_pair_are_the_largest_first():
+    edges = [(0, 1, 2), (0, 1, 4), (0, 1, 2), (1, 0, 3)]
+    found = to_numpy(edge_relations(edges, 2, E, labels_per_edge=2))
+    np.testing.assert_array_equal(found, [[[-1, -1], [4, 2]], [[3, -1], [-1, -1]]])
+
+
+@pytest.mark.parametrize("mode", COMPILED_MODES)
+def test_what_cannot_be_known_is_left_out(mode):
+    """Beyond the nodes, beyond the labels, beyond the room."""
+    edges = np.array([[(0, 1, 0), (0, 1, 1), (2, 0, 0), (0, 2, 0), (1, 0, 2)]], "int32")
+
+    def call(tensors):
+        return edge_relations(tensors["edges"], 2, 2, inverse=True)
+
+    found = compile_function(call, mode, {"edges": edges})({"edges": edges})
+    np.testing.assert_array_equal(found, [[[-1, 1], [3, -1]]])
+
+
+BAD = {
+    "node": ([(0, 7, 0)], {}, r"length=7.*\(0, 7, 0\)"),
+    "label": ([(0, 1, 5)], {}, r"num_labels=5.*\(0, 1, 5\)"),
+    "two_on_a_pair": ([(0, 1, 1), (0, 1, 2)], {}, "at most 1 different labels"),
+    "floats": ([(0.0, 1.0, 1.0)], {}, "integers.*float"),
+    "pairs": ([(0, 1)], {}, r"\[M, 3\].*\(1, 2\)"),
+    "no_labels": ([(0, 1, 0)], {"num_labels": 0}, "num_labels"),
+    "no_room": ([(0, 1, 0)], {"labels_per_edge": 0}, "labels_per_edge"),
+}
+
+
+@pytest.mark.parametrize("edges, options, message", BAD.values(), ids=BAD.keys())
+def test_bad_edges_are_refused(edges, options, message):
+    with pytest.raises(ValueError, match=message):
+        edge_relations(edges, **{"length": T, "num_labels": E, **options})
+
+
+@pytest.mark.tensorflow_only
+def test_padded_batches_of_tf_data(rng):
+    import tensorflow as tf
+
+    sizes = (4, 7, 3)
+    graphs = [[(i, i + 1, i % 2) for i in range(size - 1)] for size in sizes]
+    data = tf.data.Dataset.from_generator(
+        lambda: iter(graphs), output_signature=tf.TensorSpec([None, 3], "int32")
+    )
+    padded = data.padded_batch(3, padding_values=-1)
+
+    def labelled(edges):
+        relations = edge_relations(edges, tf.shape(edges)[1] + 1, 2, inverse=True)
+        return relations, path_relations(relations, 2)
+
+    ((relations, paths),) = padded.map(labelled)
+    assert relations.shape == (3, 7, 7)
+    for size, edges, found, path in zip(sizes, graphs, relations, paths, strict=True):
+        expected = to_numpy(edge_relations(edges, size, 2, inverse=True))
+        np.testing.assert_array_equal(found[:size, :size], expected)
+        np.testing.assert_array_equal(path[:size, :size], to_numpy(path_relations(expected, 2)))
+        assert not np.any(found[size:] >= 0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("k", [1, 3, 9])
+def test_paths_are_those_of_networkx(rng, k, mode):
+    relations = np.where(rng.random((B, T, T)) < 0.15, rng.integers(0, E, (B, T, T)), -1)
+    relations = relations.astype("int32")
+    relations[0, :6, :] = -1
+    relations[0, range(5), range(1, 6)] = 0  # a chain of five edges
+
+    def call(tensors):
+        return path_relations(tensors["relations"], k)
+
+    shapes = {"relations": (None, None, None) if mode != "xla" else relations.shape}
+    run = compile_function(call, mode, {"relations": relations}, shapes)
+    found = run({"relations": relations})
+    expected = np.full((B, T, T), -1)
+    for labels, own in zip(relations, expected, strict=True):
+        graph = networkx.from_numpy_array(labels >= 0, create_using=networkx.DiGraph)
+        for i, lengths in networkx.all_pairs_shortest_path_length(graph):
+            for j, length in lengths.items():
+                own[i, j] = min(length, k)
+    np.testing.assert_array_equal(found, expected)
+    several = np.stack([relations, np.full_like(relations, -1)], -1)
+    np.testing.assert_array_equal(to_numpy(path_relations(several, k)), found)
+
+
+def test_labels_of_several_kinds_stand_side_by_side(rng):
+    graph = rng.integers(-1, E, (B, T, T), dtype="int32")
+    several = rng.integers(-1, 3, (B, T, T, 2), dtype="int32")
+    positions = rng.integers(-1, 4, (T, T), dtype="int32")
+    found = to_numpy(stack_relations([graph, positions, several], [E, 4, 3]))
+    assert found.shape == (B, T, T, 4)
+    np.testing.assert_array_equal(found[..., 0], graph)
+    for b in range(B):
+        np.testing.assert_array_equal(found[b, ..., 1], np.where(positions < 0, -1, E + positions))
+    np.testing.assert_array_equal(found[..., 2:], np.where(several < 0, -1, E + 4 + several))
+    assert stack_relations([positions, positions], [4, 4]).shape == (T, T, 2)
+    with pytest.raises(ValueError, match="num_relations"):
+        stack_relations([graph, positions], [E, 0])
+
+
+def test_joint_labels_tell_all_combinations_apart():
+    F, S = 3, 4
+    first, second = np.meshgrid(range(-1, F), range(-1, S), indexing="ij")
+    found = to_numpy(joint_relations(first, second, S))
+    assert sorted(found.ravel().tolist()) == list(range(-1, (F + 1) * (S + 1) - 1))
+    assert found[0, 0] == -1
+    batched = joint_relations(np.stack([first, first]), second, S)
+    np.testing.assert_array_equal(to_numpy(batched), np.stack([found, found]))
+    assert ops.convert_to_numpy(joint_relations(first[:1], second[:1] + S + 1, S)).max() == -1
