@@ -102,6 +102,7 @@ class _Block(keras.layers.Layer):
         attention_dropout: float = 0.0,
         inner_dropout: float = 0.0,
         norm: str = "post",
+        attention_window: int | None = None,
         **kwargs,
     ):
         arguments = check_block_arguments(locals())
@@ -111,7 +112,9 @@ class _Block(keras.layers.Layer):
         relative = {name: arguments[name] for name in _RELATIVE_ARGUMENTS}
         if relative["max_relative_position"] is None:
             relative = _NO_POSITIONS
-        self.self_attention = self._make_attention("self_attention", **relative)
+        self.self_attention = self._make_attention(
+            "self_attention", attention_window=arguments["attention_window"], **relative
+        )
         self.self_attention_norm = self._make_norm("self_attention_norm")
         self.inner = keras.layers.Dense(
             arguments["inner_dim"], activation="relu", name="inner", dtype=self.dtype_policy
@@ -125,7 +128,7 @@ class _Block(keras.layers.Layer):
             arguments["inner_dropout"], dtype=self.dtype_policy
         )
 
-    def _make_attention(self, name, **relative):
+    def _make_attention(self, name, **options):
         model_dim, num_heads = self.arguments["model_dim"], self.arguments["num_heads"]
         # Glorot's limit of the [D, D] projections. Keras would take that of the [D, N, H]
         # kernels as if D were the window of a convolution, which starts them far too small.
@@ -138,7 +141,7 @@ class _Block(keras.layers.Layer):
             kernel_initializer=keras.initializers.RandomUniform(-limit, limit),
             name=name,
             dtype=self.dtype_policy,
-            **relative,
+            **options,
         )
 
     def _make_norm(self, name):
@@ -230,6 +233,7 @@ class DecoderBlock(_Block):
         attention_dropout: on the attention weights.
         inner_dropout: on the inner layer of the feed-forward sub-layer.
         norm: "post", `LayerNorm(x + sublayer(x))`, or "pre", `x + sublayer(LayerNorm(x))`.
+        attention_window: r of the self-attention, which sees r positions on either side, or None.
 
     Call arguments:
         x: `[B, T, D]`.

@@ -56,6 +56,8 @@ class TransformerConfig:
     """relative positions enter the values, a^V of Eq. 3"""
     heads_share_relative_embedding: bool = False
     """one table of relative positions a layer for all heads, or one for each head"""
+    attention_window: int | None = None
+    """self-attention sees this many positions on either side; None for all"""
     implementation: str = "auto"
     """transpose_reshape (the paper's), bucketed or auto; the results are the same"""
     dropout: float = 0.1
@@ -217,7 +219,12 @@ def check_shape(name: str, shape: Sequence, expected: Sequence) -> None:
         )
 
 
-def _check_distance(name, value):
+def check_distance(name: str, value: Any) -> int | None:
+    """Returns a number of positions, or None for no bound.
+
+    Raises:
+        ValueError: it is neither None nor a whole number of at least 0.
+    """
     return None if value is None else check_whole(name, value, least=0)
 
 
@@ -226,7 +233,8 @@ _BLOCK_CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "model_dim": check_whole,
     "inner_dim": check_whole,
     "num_heads": check_whole,
-    "max_relative_position": _check_distance,
+    "max_relative_position": check_distance,
+    "attention_window": check_distance,
     "relative_keys": check_boolean,
     "relative_values": check_boolean,
     "heads_share_relative_embedding": check_boolean,

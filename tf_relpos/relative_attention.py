@@ -6,13 +6,14 @@ Axes: B batch, T query positions, S key positions, N heads, H head size, D model
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
+import numpy as np
 from keras import ops
 
 from tf_relpos.attention import EdgeAttention
-from tf_relpos.config import check_boolean, check_max_relative_position
+from tf_relpos.config import check_boolean, check_distance, check_max_relative_position
 from tf_relpos.relations import (
     RelativePositions,
     Shape,
@@ -21,6 +22,12 @@ from tf_relpos.relations import (
     known_value,
     visible,
 )
+
+# Queries that share a window of keys, where the window reaches less far: smaller blocks compute
+# fewer pairs that nobody sees, larger ones make better products.
+BLOCK = 64
+# Added to the score of a pair that is not seen: half of the lowest float32, for finite sums.
+NEVER = float(np.finfo("float32").min) / 2
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -41,6 +48,11 @@ class RelativeMultiHeadAttention(EdgeAttention):
         heads_share_relative_embedding: one table `[2k+1, H]` for all heads (the paper's big model),
             or one for each, `[N, 2k+1, H]` (its base model).
         implementation: "transpose_reshape", "bucketed" or "auto".
+        attention_window: r >= 0: a query sees what lies within r positions on either side, and
+            nothing else is computed, in time and memory O(r T) (Vaswani et al. 2017, section 4).
+            None for all positions. Keras's `sliding_window=r + 1` is the same. The weights, if they
+            are asked for, free axes, and several queries beside a cache take O(T S) all the same,
+            and what a query that sees nothing at all gives is left open.
         **kwargs: arguments of `keras.layers.MultiHeadAttention`. With `attention_axes=-2` inputs
             may be `[B, ..., T, D]`, all but positions and features being batch. More than one axis,
             and `flash_attention=True`, are taken with both relative terms off alone.
@@ -82,8 +94,18 @@ class RelativeMultiHeadAttention(EdgeAttention):
         relative_values: bool = True,
         heads_share_relative_embedding: bool = True,
         implementation: str = "auto",
+        attention_window: int | None = None,
         **kwargs: Any,
     ) -> None:
+        window = check_distance("attention_window", attention_window)
+        if window is not None:
+            if kwargs.get("sliding_window") is not None:
+                raise ValueError(
+                    "`attention_window` r and `sliding_window` r + 1 are the same: give one. "
+                    f"Received: attention_window={attention_window}, "
+                    f"sliding_window={kwargs['sliding_window']}"
+                )
+            kwargs["sliding_window"] = window + 1
         k = check_max_relative_position(max_relative_position)
         share = check_boolean("heads_share_relative_embedding", heads_share_relative_embedding)
         super().__init__(
@@ -97,6 +119,10 @@ class RelativeMultiHeadAttention(EdgeAttention):
             **kwargs,
         )
         self.max_relative_position = k
+
+    @property
+    def attention_window(self) -> int | None:
+        return None if self._sliding_window is None else self._sliding_window - 1
 
     @property
     def relative_key_embeddings(self) -> keras.Variable | None:
@@ -122,22 +148,39 @@ class RelativeMultiHeadAttention(EdgeAttention):
         cache_update_index: int | Tensor | None = None,
     ) -> Tensor | tuple[Tensor, ...]:
         offset = self._check_call(query, value, key, cache, cache_update_index)
+        edges: dict[str, Any] = {}
         if cache is None:
             projected = self._project(value, key)
-            mask = self._compute_attention_mask(
-                query, value, query_mask, value_mask, key_mask, attention_mask, use_causal_mask
-            )
+            windows = self._windows(query, value, use_causal_mask)
+            if windows is None or return_attention_scores:
+                mask = self._compute_attention_mask(
+                    query, value, query_mask, value_mask, key_mask, attention_mask, use_causal_mask
+                )
+            else:
+                batch = ops.shape(query)[0]
+                mask = windows.mask(batch, both(value_mask, key_mask), attention_mask)
+                edges["windows"] = windows
         else:
             mask = self._visible_in_cache(query, value, cache, offset, use_causal_mask)
             mask = both(attention_mask, mask)
             if offset is not None:
                 cache = _write(cache, self.compute_cache(value, key), offset)
+                edges["query_offset"] = offset
             projected = cache[:, 0], cache[:, 1]
-        edges = {} if offset is None else {"query_offset": offset}
         output, weights = self._attend(
             query, *projected, mask, training, return_attention_scores, **edges
         )
         return _given(output, weights if return_attention_scores else None, cache)
+
+    def _windows(self, query: Tensor, value: Tensor, causal: bool) -> _Windows | None:
+        """How queries go in blocks, each beside the keys of its window; None if they do not."""
+        r = self.attention_window
+        if r is None or len(query.shape) != 3:
+            return None
+        T, S = self._lengths(query, value)
+        if isinstance(T, int) and isinstance(S, int) and r >= max(T, S) - 1:
+            return None
+        return _Windows.of(T, S, r, causal)
 
     def compute_cache(self, value: Tensor, key: Tensor | None = None) -> Tensor:
         """Projected keys and values `[B, 2, S, N, H]` of the inputs `[B, S, D]`.
@@ -164,9 +207,13 @@ class RelativeMultiHeadAttention(EdgeAttention):
         return_attention_scores: bool = False,
         use_causal_mask: bool = False,
         query_offset: int | Tensor = 0,
+        windows: _Windows | None = None,
     ) -> tuple[Tensor, Tensor]:
+        if windows is not None:
+            query, key, value = windows.blocks(query), windows.slide(key), windows.slide(value)
+            query_offset = windows.reach
         relations = self._positions(*self._lengths(query, key), query_offset)
-        return super()._compute_attention(
+        attended, weights = super()._compute_attention(
             query,
             key,
             value,
@@ -176,6 +223,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
             use_causal_mask,
             relations,
         )
+        return attended if windows is None else windows.join(attended), weights
 
     def score_terms(self, query: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """The two terms of Eq. 5, whose sum is what the softmax takes where there is no mask: what
@@ -298,6 +346,8 @@ class RelativeMultiHeadAttention(EdgeAttention):
             edges = _times(query, ops.swapaxes(a, -2, -1))
             scores = scores + ops.reshape(edges, (-1, N, K, ops.shape(distances)[0]))
         precise = self._softmax.compute_dtype
+        if self.attention_window is not None:
+            bias = ops.where(ops.abs(distances) <= self.attention_window, bias, NEVER)
         scores = ops.cast(scores, precise) + ops.cast(bias, precise)
         weights = ops.cast(self._softmax(scores), query.dtype)
         attended = ops.matmul(weights, values)
@@ -398,6 +448,103 @@ class RelativeMultiHeadAttention(EdgeAttention):
             "relative_values": self.relation_values,
             "heads_share_relative_embedding": self.heads_share_relations,
         }
+
+
+class _Windows(NamedTuple):
+    """Blocks of C queries, each beside the W keys around it (Vaswani et al. 2017, section 4).
+
+    M blocks hold the T queries, and zeros behind them. Key w of a block's window stands w - reach
+    positions after the block's first query, so that all blocks have the same relative positions.
+    """
+
+    num_queries: int | Tensor  # T
+    num_keys: int | Tensor  # S
+    window: int  # r
+    causal: bool
+    reach: int | Tensor  # r, or less where no pair is as far apart
+    size: int | Tensor  # C
+    number: int | Tensor  # M
+
+    @classmethod
+    def of(cls, T: Any, S: Any, window: int, causal: bool) -> _Windows:
+        known = isinstance(T, int) and isinstance(S, int)
+        least, most = (min, max) if known else (ops.minimum, ops.maximum)
+        reach = least(window, most(most(T, S) - 1, 0))
+        size = most(most(reach, least(BLOCK, T)), 1)
+        return cls(T, S, window, causal, reach, size, (T + size - 1) // size)
+
+    @property
+    def width(self) -> int | Tensor:
+        """W."""
+        return self.reach + self.size + (0 if self.causal else self.reach)
+
+    def blocks(self, x: Tensor) -> Tensor:
+        """Queries `[B, T, ...]` as `[B*M, C, ...]`."""
+        x = _fit(x, self.number * self.size)
+        return ops.reshape(x, (-1, self.size, *ops.shape(x)[2:]))
+
+    def join(self, x: Tensor) -> Tensor:
+        """`[B*M, C, ...]` as `[B, T, ...]`."""
+        x = ops.reshape(x, (-1, self.number * self.size, *ops.shape(x)[2:]))
+        return x[:, : self.num_queries]
+
+    def slide(self, x: Tensor) -> Tensor:
+        """Keys `[B, S, ...]` as windows `[B*M, W, ...]`, zeros where there is no key."""
+        pieces = 2 if self.causal else 3  # of C positions, as W <= 3 C
+        rows = self.number + pieces - 1
+        B, _, *rest = ops.shape(x)
+        x = ops.concatenate([ops.zeros((B, self.reach, *rest), x.dtype), x], axis=1)
+        x = ops.reshape(_fit(x, rows * self.size), (B, rows, self.size, *rest))
+        x = ops.concatenate([x[:, i : i + self.number] for i in range(pieces)], axis=2)
+        return ops.reshape(x[:, :, : self.width], (B * self.number, self.width, *rest))
+
+    def mask(self, B: Any, key_mask: Tensor | None, attention_mask: Tensor | None) -> Tensor:
+        """Which pairs are seen: bool `[B*M, 1 or N, C, W]`.
+
+        Args:
+            B: sentences.
+            key_mask: `[B, S]`, or None.
+            attention_mask: as in a call, or None.
+        """
+        keys = ops.ones((B, self.num_keys), "int32")
+        if key_mask is not None:
+            keys = keys * ops.cast(key_mask, "int32")
+        # Reshaped as numbers: TFLite cannot add axes to booleans.
+        is_key = ops.cast(ops.reshape(self.slide(keys), (-1, 1, 1, self.width)), "bool")
+        is_near = visible(self.size, self.width, self.reach, self.causal, self.window + 1)
+        seen = is_near & is_key
+        if attention_mask is None:
+            return seen
+        pairs = ops.cast(both(attention_mask, ops.ones((1, 1, 1, 1), "bool")), "int32")
+        is_of_any_query = pairs.shape[2] == 1
+        T = 1 if is_of_any_query else self.num_queries
+        pairs = ops.broadcast_to(pairs, (B, ops.shape(pairs)[1], T, self.num_keys))
+        if is_of_any_query:
+            pairs = ops.transpose(self.slide(ops.transpose(pairs, (0, 3, 1, 2))), (0, 2, 3, 1))
+        else:
+            pairs = self._of_pairs(pairs)
+        return seen & ops.cast(pairs, "bool")
+
+    def _of_pairs(self, x: Tensor) -> Tensor:
+        """`[B, N, T, S]` as `[B*M, N, C, W]`."""
+        B, N, _, S = ops.shape(x)
+        x = self.blocks(ops.transpose(x, (0, 2, 1, 3)))  # [B*M, C, N, S]
+        x = ops.reshape(x, (B, self.number, self.size, N, S))
+        keys = ops.expand_dims(ops.arange(self.number, dtype="int32") * self.size, 1)
+        keys = ops.clip(keys + ops.arange(self.width, dtype="int32") - self.reach, 0, S - 1)
+        keys = ops.broadcast_to(
+            keys[None, :, None, None], (B, self.number, self.size, N, self.width)
+        )
+        x = ops.take_along_axis(x, keys, axis=-1)
+        x = ops.reshape(x, (B * self.number, self.size, N, self.width))
+        return ops.transpose(x, (0, 2, 1, 3))
+
+
+def _fit(x: Tensor, length: int | Tensor) -> Tensor:
+    """`x` `[B, T, ...]` cut to `length` positions, or with zeros up to them."""
+    x = x[:, :length]
+    B, T, *rest = ops.shape(x)
+    return ops.concatenate([x, ops.zeros((B, length - T, *rest), x.dtype)], axis=1)
 
 
 def _product(dense: keras.layers.Layer, x: Tensor, *axes: int) -> Tensor:

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
-import numpy as np
 from keras import ops
 
 from tf_relpos.blocks import (
@@ -25,6 +24,7 @@ from tf_relpos.blocks import (
 from tf_relpos.config import TransformerConfig, check_shape
 from tf_relpos.positions import SinusoidalPositionEncoding
 from tf_relpos.relations import Tensor
+from tf_relpos.relative_attention import NEVER
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -296,10 +296,9 @@ def _here(ancestors, index, grows):
 
 
 def _bias(is_seen):
-    """What is added to scores: 0, or half of the lowest float32, so that the sum is finite."""
-    lowest = float(np.finfo("float32").min) / 2
+    """What is added to scores."""
     zero = ops.zeros((), dtype="float32")
-    return ops.where(is_seen, zero, ops.full((), lowest, dtype="float32"))
+    return ops.where(is_seen, zero, ops.full((), NEVER, dtype="float32"))
 
 
 def _both_ids(inputs):

@@ -4,15 +4,21 @@ The whole layer on one sequence, forward and, for training, backward: how much m
 process has held at its peak than before, in a process of its own for each number. Linux alone.
 """
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipelines.benchmark.measuring import settings_of, write_results
 from pipelines.command_line import parse_flags, run
 from pipelines.errors import InputError
+
+if TYPE_CHECKING:
+    import keras
 
 LAYERS = ("keras", "relative")
 MODES = ("eager", "graph", "unknown lengths")
@@ -82,9 +88,8 @@ def _in_a_process(flags: Benchmark, layer: str, length: int, mode: str, training
 def megabytes(
     name: str, length: int, mode: str, training: bool, num_heads: int, head_dim: int, k: int
 ) -> float:
-    """What the process has held more at its peak, after a call than before."""
+    """What the process has held more at its peak, after a call of a layer than before."""
     import keras
-    import tensorflow as tf
 
     from tf_relpos import RelativeMultiHeadAttention
 
@@ -92,6 +97,15 @@ def megabytes(
         layer = keras.layers.MultiHeadAttention(num_heads, head_dim)
     else:
         layer = RelativeMultiHeadAttention(num_heads, head_dim, k)
+    return megabytes_of(layer, length, mode, training, head_dim)
+
+
+def megabytes_of(
+    layer: keras.Layer, length: int, mode: str, training: bool, head_dim: int
+) -> float:
+    """The same, of a layer that has not been built."""
+    import tensorflow as tf
+
     x = tf.random.normal((1, length, head_dim))
     layer.build(x.shape, x.shape)
 

@@ -79,6 +79,11 @@ def _check_convertible(model: Transformer) -> None:
             "ctranslate2 knows relative positions or sinusoids, but the model has position both: "
             "export a saved_model or tflite"
         )
+    if config.attention_window is not None:
+        raise InputError(
+            "ctranslate2 attends to all positions, but the model has attention_window "
+            f"{config.attention_window}: export a saved_model or tflite"
+        )
     if config.uses_relative and not config.heads_share_relative_embedding:
         raise InputError(
             "ctranslate2 has one table of relative positions a layer for all heads, but the model "

@@ -129,6 +129,7 @@ def test_each_argument_reaches_its_layer():
         attention_dropout=0.25,
         inner_dropout=0.375,
         norm="pre",
+        attention_window=7,
     )
     model = Transformer(config)
     for block in (*model.encoder_blocks, *model.decoder_blocks):
@@ -141,11 +142,13 @@ def test_each_argument_reaches_its_layer():
         assert (attention.relation_keys, attention.relation_values) == (True, False)
         assert attention.get_config()["heads_share_relative_embedding"] is False
         assert attention.implementation == "bucketed"
+        assert attention.attention_window == 7
         assert attention.dropout == 0.25
         assert (block.dropout.rate, block.inner_dropout.rate) == (0.125, 0.375)
         assert (block.inner.units, block.outer.units) == (INNER, D)
         assert block.get_config()["norm"] == "pre"
     assert model.decoder_blocks[0].cross_attention.dropout == 0.25
+    assert model.decoder_blocks[0].cross_attention.attention_window is None
     without = Transformer(dataclasses.replace(config, position="none"))
     assert not without.encoder_blocks[0].self_attention.uses_relations
 

@@ -59,7 +59,8 @@ def test_each_layer_has_tables_of_its_own(rng, shared, shape):
 @pytest.mark.parametrize("position", POSITIONS)
 def test_step_by_step_equals_all_at_once(rng, position, norm):
     """K hypotheses of each sentence, beyond the clipping distance."""
-    model = make_model(rng, position=position, norm=norm)
+    window = 2 if norm == "pre" else None
+    model = make_model(rng, position=position, norm=norm, attention_window=window)
     source_ids = make_ids(rng, B, S)
     source_ids[1, 4:] = 0
     target_ids = make_ids(rng, B, K, T)

@@ -1,0 +1,127 @@
+"""Attention within a window beside all pairs, masked: python -m pipelines.benchmark.window
+
+The whole layer on one long sequence, forward and backward: seconds of a step, the contestants
+taking turns, and how much more memory the process has held at its peak, in a process of its own for
+each number. All pairs are skipped where they would need more than `gigabytes`. Linux alone.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines.benchmark.measuring import seconds_in_turns, settings_of, write_results
+from pipelines.command_line import parse_flags, run
+from pipelines.errors import InputError
+
+if TYPE_CHECKING:
+    import keras
+
+COPIES = 4  # of the weights [N, T, S], which a training step of all pairs holds, about
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What to measure."""
+
+    lengths: list[int] = field(default_factory=lambda: [1024, 2048, 4096, 8192, 16384, 32768])
+    """T"""
+    window: int = 64
+    """r: a query sees r positions on either side"""
+    num_heads: int = 8
+    """N"""
+    head_dim: int = 64
+    """H"""
+    max_relative_position: int = 16
+    """k"""
+    turns: int = 7
+    """times that each contestant runs"""
+    gigabytes: float = 12.0
+    """memory that all pairs may take"""
+    output: str | None = None
+    """a JSON file to write"""
+
+    def __post_init__(self):
+        for name in ("window", "num_heads", "head_dim", "max_relative_position"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not all(length >= 2 for length in self.lengths):
+            raise InputError(f"lengths must be at least 2, got {self.lengths}")
+
+
+def main(arguments: Sequence[str]) -> None:
+    flags = parse_flags(Benchmark, __doc__, "python -m pipelines.benchmark.window", arguments)
+    if not Path("/proc/self/status").exists():
+        raise InputError("memory can be measured on Linux alone, where there is a /proc")
+    from pipelines.importing import load_tensorflow
+
+    load_tensorflow()
+    records = []
+    for length in flags.lengths:
+        fits = COPIES * 4 * flags.num_heads * length**2 <= flags.gigabytes * 2**30
+        names = ("window", "all pairs") if fits else ("window",)
+        steps = {name: _step(_layer(name, flags), length, flags.head_dim) for name in names}
+        turns = seconds_in_turns(steps, flags.turns)
+        seconds = {name: statistics.median(turn[name] for turn in turns) for name in names}
+        megabytes = {name: _in_a_process(flags, name, length) for name in names}
+        records.append({"T": length, "seconds": seconds, "megabytes": megabytes})
+        columns = (f"{name} {seconds[name]:7.3f} s {megabytes[name]:6.0f} MB" for name in names)
+        print(
+            f"T {length:5}  {'  '.join(columns)}{'' if fits else '  all pairs skipped'}", flush=True
+        )
+    write_results(flags.output, settings=settings_of(flags), steps=records)
+
+
+def _layer(name: str, flags: Benchmark) -> keras.Layer:
+    import keras
+
+    from tf_relpos import RelativeMultiHeadAttention
+
+    sizes = flags.num_heads, flags.head_dim
+    if name == "window":
+        k = flags.max_relative_position
+        return RelativeMultiHeadAttention(*sizes, k, attention_window=flags.window)
+    return keras.layers.MultiHeadAttention(*sizes, sliding_window=flags.window + 1)
+
+
+def _step(layer: keras.Layer, length: int, features: int) -> Callable[[], list[float]]:
+    import tensorflow as tf
+
+    x = tf.random.normal((1, length, features))
+    layer.build(x.shape, x.shape)
+
+    @tf.function(autograph=False)
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(layer(x, x, training=True)))
+        gradients = tape.gradient(loss, layer.trainable_variables)
+        return [tf.reduce_sum(gradient) for gradient in gradients]
+
+    return lambda: [float(gradient) for gradient in step()]
+
+
+def megabytes(name: str, length: int, flags: Benchmark) -> float:
+    """What the process has held more at its peak, after a step than before."""
+    from pipelines.benchmark.memory import megabytes_of
+
+    return megabytes_of(_layer(name, flags), length, "graph", True, flags.head_dim)
+
+
+def _in_a_process(flags: Benchmark, name: str, length: int) -> float:
+    code = (
+        "from pipelines.benchmark.window import Benchmark, megabytes\n"
+        f"print(megabytes({name!r}, {length}, {flags!r}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    if done.returncode:
+        raise InputError(f"measuring T {length} failed: {done.stderr.strip().splitlines()[-1]}")
+    return float(done.stdout.split()[-1])
+
+
+if __name__ == "__main__":
+    run(main)
