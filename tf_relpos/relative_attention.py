@@ -254,6 +254,31 @@ class RelativeMultiHeadAttention(EdgeAttention):
         positions = self._positions(*self._lengths(query, value), 0)
         return content, self._scores_of_edges(q, positions, table)
 
+    def distance_scores(self, query: Tensor) -> Tensor:
+        """What every distance scores, wherever keys are: the second term of Eq. 5 for each row of
+        the table instead of for each key.
+
+        Args:
+            query: `[B, T, D]`, as in a call of a layer that has been built.
+
+        Returns:
+            `[B, N, T, R]`; label r is the clipped distance r - k.
+
+        Raises:
+            ValueError: the layer has no `relative_keys`.
+        """
+        if not self.relation_keys:
+            raise ValueError(
+                "`distance_scores` needs a layer with `relative_keys`. Received: "
+                f"relative_keys={self.relation_keys}"
+            )
+        q = self._query_dense(query)
+        q = ops.multiply(q, ops.cast(self._inverse_sqrt_key_dim, q.dtype))
+        table = ops.cast(ops.convert_to_tensor(self.relation_key_embeddings), q.dtype)
+        labels = ops.arange(self.num_relations, dtype="int32")
+        labels = ops.broadcast_to(labels, (ops.shape(query)[1], self.num_relations))
+        return self._scores_of_edges(q, labels, table)
+
     def _positions(self, T: Any, S: Any, offset: Any) -> RelativePositions | None:
         if not self.uses_relations:
             return None

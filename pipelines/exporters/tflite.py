@@ -6,6 +6,7 @@ Axes: S source positions, L target positions.
 import hashlib
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from tensorflow.lite.python import schema_py_generated as schema
 from tensorflow.lite.tools import flatbuffer_utils
 
 from pipelines.errors import InputError
+from pipelines.exporters.attention_graph import attention_graph
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.quantization import Quantization, check_quantization
 from pipelines.exporters.search_graph import search_graph
@@ -26,6 +28,8 @@ from tf_relpos.search import EXTRA_LENGTH
 # Enough for the sentences of an app.
 _MAX_SOURCE_LENGTH = 128
 MAX_TARGET_LENGTH = _MAX_SOURCE_LENGTH + EXTRA_LENGTH
+
+SEARCH, ATTENTION = "serving_default", "attention"  # signatures
 
 
 @progress("exporting TFLite")
@@ -84,10 +88,12 @@ def write_model(
     max_source_length: int | None,
     max_target_length: int = MAX_TARGET_LENGTH,
     hypotheses: int = 1,
+    attention: bool = False,
 ) -> Mapping[str, object]:
     """Writes the files of `export_tflite`, whose search gives back several hypotheses, best first.
 
-    `target_ids` is `[hypotheses, L]`, and `score` `[hypotheses]`. Raises what `export_tflite` does.
+    `target_ids` is `[hypotheses, L]`, and `score` `[hypotheses]`. With `attention` there is another
+    signature, "attention": the `attention_graph`. Raises what `export_tflite` does.
 
     Returns:
         The settings that are in the file.
@@ -102,7 +108,11 @@ def write_model(
     _check_nothing_is_replaced(output, tokenizer_output, tokenizer)
     lengths = max_source_length, max_target_length
     in_integers = quantization == "int8"
-    search = search_graph(translator, *lengths, hypotheses=hypotheses, in_integers=in_integers)
+    graphs = {
+        SEARCH: search_graph(translator, *lengths, hypotheses=hypotheses, in_integers=in_integers)
+    }
+    if attention:
+        graphs[ATTENTION] = attention_graph(translator.model, *lengths, in_integers=in_integers)
     metadata = {
         "format": METADATA_FORMAT,
         "max_source_length": max_source_length,
@@ -112,7 +122,7 @@ def write_model(
         "tokenizer_sha256": hashlib.sha256(tokenizer).hexdigest(),
         **_description(exportable),
     }
-    converted = _completed(_convert(search, quantization), json.dumps(metadata))
+    converted = _completed(_convert(graphs, quantization), json.dumps(metadata))
     # The model appears last: where it exists, so does its tokenizer. Both are written before.
     with new_file(output) as file:
         file.write_bytes(converted)
@@ -168,8 +178,16 @@ def _description(exportable: Exportable) -> Mapping[str, object]:
     }
 
 
-def _convert(search: tf.types.experimental.ConcreteFunction, quantization: str) -> bytes:
-    converter = tf.lite.TFLiteConverter.from_concrete_functions([search], tf.Module())
+def _convert(
+    graphs: Mapping[str, tf.types.experimental.ConcreteFunction], quantization: str
+) -> bytes:
+    with tempfile.TemporaryDirectory() as directory:
+        tf.saved_model.save(tf.Module(), directory, signatures=graphs)
+        converter = tf.lite.TFLiteConverter.from_saved_model(directory, signature_keys=list(graphs))
+        return _converted(converter, quantization)
+
+
+def _converted(converter: tf.lite.TFLiteConverter, quantization: str) -> bytes:
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
     if quantization != "none":
         converter.optimizations = [tf.lite.Optimize.DEFAULT]

@@ -7,12 +7,14 @@ from pathlib import Path
 from sentencepiece import sentencepiece_model_pb2
 
 from pipelines.errors import InputError
+from pipelines.exporters.attention_graph import layers_with_distances
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.quantization import Quantization
 from pipelines.exporters.tflite import MAX_TARGET_LENGTH, write_model
 from pipelines.exporters.web_page import build_page, install_packages
 from pipelines.files.atomic import new_directory
 from pipelines.progress import progress
+from tf_relpos import Transformer
 
 
 @progress("exporting a web page")
@@ -27,7 +29,8 @@ def export_web(
     """Writes the page, its scripts, LiteRT's runtime, the model and its tokenizer.
 
     `model.tflite` is a file of `export_tflite`, but its outputs `target_ids` `[K, L]` and `score`
-    `[K]` are all K hypotheses of the beam. `pipelines.translators.tflite` reads it, too.
+    `[K]` are all K hypotheses of the beam, and a second signature tells what the model looks at
+    (`attention_graph`). `pipelines.translators.tflite` reads it, too.
 
     Args:
         exportable: what to write; beam size and length penalty are its translator's.
@@ -55,10 +58,21 @@ def export_web(
             max_source_length=max_source_length,
             max_target_length=max_target_length,
             hypotheses=exportable.translator.beam_size,
+            attention=True,
         )
-        (site / "settings.json").write_text(json.dumps(settings), encoding="utf-8")
+        text = json.dumps({**settings, **_of_attention(exportable.translator.model)})
+        (site / "settings.json").write_text(text, encoding="utf-8")
         build_page(site)
     return output
+
+
+def _of_attention(model: Transformer) -> dict[str, object]:
+    """What the page must know of the model to show what it looks at."""
+    return {
+        "heads": model.config.num_heads,
+        "max_relative_position": model.config.max_relative_position,
+        "layers": layers_with_distances(model),
+    }
 
 
 def check_tokenizer(serialized: bytes) -> None:

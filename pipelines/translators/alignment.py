@@ -1,24 +1,39 @@
 """Which source word each word of a translation comes from, by a model's cross-attention."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
+from keras import ops
 
 from pipelines.data.dataset import END_ID
 from pipelines.translators.keras_model import LoadedRun
 from pipelines.translators.pairs import pair_batches
+from tf_relpos.blocks import AttentionInputs
+
+
+def aligning_weights(attentions: Mapping[str, AttentionInputs]) -> tf.Tensor:
+    """The weights that align: of the cross-attention of the last decoder block but one (the only
+    one, if there is one), averaged over the heads.
+
+    Reference: Garg et al. 2019, section 4.1: the last layer but one aligns best.
+
+    Args:
+        attentions: what `Transformer.attention_inputs` gives.
+
+    Returns:
+        `[B, T, S]`.
+    """
+    cross = [inputs for name, inputs in attentions.items() if name.endswith("cross_attention")]
+    return ops.mean(cross[max(0, len(cross) - 2)].weights(), axis=1)
 
 
 class Aligner:
     """Aligns translations with their sources.
 
-    The model is told the translation, and the weights of the cross-attention of its last decoder
-    block but one (the only one, if it has one) are averaged over the heads. Those of the subwords
-    of a word add up, on both sides; a word belongs to the source word with the highest sum.
-
-    Reference: Garg et al. 2019, section 4.1: the last layer but one aligns best.
+    The model is told the translation. The `aligning_weights` of the subwords of a word add up, on
+    both sides; a word belongs to the source word with the highest sum.
 
     Args:
         loaded: a run's model.
@@ -26,13 +41,11 @@ class Aligner:
 
     def __init__(self, loaded: LoadedRun):
         self._loaded = loaded
-        block = loaded.model.decoder_blocks[max(0, loaded.model.config.decoder_layers - 2)]
         ids = tf.TensorSpec([None, None], tf.int32)
 
         @tf.function(autograph=False, input_signature=[{"source_ids": ids, "target_ids": ids}])
         def weights(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
-            attention = loaded.model.attention_inputs(inputs)[f"{block.name}/cross_attention"]
-            return tf.reduce_mean(attention.weights(), axis=1)
+            return aligning_weights(loaded.model.attention_inputs(inputs))
 
         self._weights = weights
 

@@ -317,8 +317,13 @@ def test_every_attention_and_both_terms_of_its_scores(rng, norm):
                 numpy(q), labels, numpy(layer.relative_key_embeddings)
             )
             assert_close(position, expected)
+            distances = numpy(layer.distance_scores(query))
+            assert distances.shape[-1] == 5
+            assert_close(distances[:, :, np.arange(len(labels))[:, None], labels], expected)
         else:
             assert not position.any()
+            with pytest.raises(ValueError, match="`distance_scores` needs .*relative_keys=False"):
+                layer.distance_scores(query)
         scores = np.where(numpy(mask)[:, None], content + position, -np.inf)
         weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
         weights /= weights.sum(axis=-1, keepdims=True)

@@ -12,8 +12,8 @@ const status = byId("status");
 const bar = byId<HTMLProgressElement>("bar");
 const copy = byId<HTMLButtonElement>("copy");
 const spoken = byId("spoken");
-const results = new Results(byId("translations"));
 const worker = new Worker("worker.js");
+const results = new Results(byId("translations"), (look) => worker.postMessage(look));
 
 let newest: Request = { number: 0, lines: [] };
 let typing = 0;
@@ -58,6 +58,9 @@ function hear(reply: Reply): void {
       say("Ready. Nothing that you type leaves this device.");
       keepForOffline();
       break;
+    case "attention":
+      results.showAttention(reply.look, reply.attention);
+      break;
     case "failure":
       fail(reply.message);
       break;
@@ -69,7 +72,7 @@ function hear(reply: Reply): void {
 function showProgress(reply: Extract<Reply, { number: number }>): void {
   const { length } = newest.lines;
   if (reply.kind === "translation") {
-    results.show(reply.line, reply.translation);
+    results.show(reply.line, newest.lines[reply.line], reply.translation);
     bar.hidden = length === 1;
     bar.value = (reply.line + 1) / length;
     return;

@@ -1,11 +1,23 @@
 /** The translations on the page: a line each, its hypotheses inside. What comes from outside is text. */
 
+import { attentionView } from "./attention_view.js";
+import { element, setLanguage } from "./elements.js";
+import type { Look } from "./messages.js";
 import { settings } from "./settings.js";
-import type { Hypothesis, Translation } from "./translator.js";
+import type { Attention, Hypothesis, Translation } from "./translator.js";
 
 export class Results {
-  /** @param list - an `<ol>` */
-  constructor(private readonly list: HTMLElement) {}
+  /** What is shown on each line. */
+  private readonly lines: Look[] = [];
+
+  /**
+   * @param list - an `<ol>`
+   * @param ask - is called when someone wants to know what the model looked at.
+   */
+  constructor(
+    private readonly list: HTMLElement,
+    private readonly ask: (look: Look) => void,
+  ) {}
 
   /** Leaves no more than so many lines; they show what they did until `show` replaces it. */
   begin(lines: number): void {
@@ -13,25 +25,47 @@ export class Results {
     this.list.setAttribute("aria-busy", String(lines > 0));
   }
 
-  show(line: number, translation: Translation): void {
-    let item = this.list.children[line];
-    if (!item) {
-      item = document.createElement("li");
-      item.append(element("p", "", "translation"), element("p", "", "note"), details());
-      this.list.append(item);
-    }
+  /** @param source - the text that was translated. */
+  show(line: number, source: string, translation: Translation): void {
+    const item = this.list.children[line] ?? this.add(line);
     const [text, note, more] = item.children;
     text.textContent = translation.hypotheses[0].text;
-    setLanguage(text);
+    setLanguage(text, settings.target_language);
     note.textContent = translation.isCut
       ? `Only the first ${settings.max_source_length} of ${translation.length} subwords were read.`
       : "";
     more.children[0].textContent = summary(translation);
     more.children[1].replaceChildren(table(translation.hypotheses));
+    more.children[2].replaceChildren();
+    this.lines[line] = { text: source, ids: translation.hypotheses[0].ids };
+    if ((more as HTMLDetailsElement).open) this.ask(this.lines[line]);
+  }
+
+  /** Shows it below the translations that it is of, if they are still there. */
+  showAttention(look: Look, attention: Attention): void {
+    for (const [line, item] of [...this.list.children].entries()) {
+      const { text, ids } = this.lines[line];
+      const more = item.children[2] as HTMLDetailsElement;
+      if (more.open && text === look.text && String(ids) === String(look.ids)) {
+        more.children[2].replaceChildren(...attentionView(attention, line));
+      }
+    }
   }
 
   end(): void {
     this.list.removeAttribute("aria-busy");
+  }
+
+  private add(line: number): Element {
+    const item = element("li");
+    const more = element("details");
+    more.append(element("summary"), element("div", "", "candidates"), element("div", "", "attention"));
+    more.addEventListener("toggle", () => {
+      if (more.open && !more.children[2].childElementCount) this.ask(this.lines[line]);
+    });
+    item.append(element("p", "", "translation"), element("p", "", "note"), more);
+    this.list.append(item);
+    return item;
   }
 
   text(): string {
@@ -50,7 +84,7 @@ function summary({ hypotheses, length, seconds }: Translation): string {
 }
 
 function table(hypotheses: readonly Hypothesis[]): HTMLElement {
-  const table = document.createElement("table");
+  const table = element("table");
   table.append(
     element("caption", "Score: log-probability over the length penalty. The nearest to 0 is the best."),
     row("th", "Score", "Translation"),
@@ -58,33 +92,15 @@ function table(hypotheses: readonly Hypothesis[]): HTMLElement {
   for (const { score, text, ids } of hypotheses) {
     const line = row("td", score.toFixed(3), text);
     Object.assign(line.dataset, { score, ids: ids.join(" ") });
-    setLanguage(line.children[1]);
+    setLanguage(line.children[1], settings.target_language);
     table.append(line);
   }
   return table;
 }
 
 function row(cell: "th" | "td", ...texts: string[]): HTMLElement {
-  const row = document.createElement("tr");
+  const row = element("tr");
   row.append(...texts.map((text) => element(cell, text)));
   if (cell === "th") for (const heading of row.children) heading.setAttribute("scope", "col");
   return row;
-}
-
-function details(): HTMLElement {
-  const details = document.createElement("details");
-  details.append(document.createElement("summary"), element("div", "", "candidates"));
-  return details;
-}
-
-function element(name: string, text: string, style = ""): HTMLElement {
-  const element = document.createElement(name);
-  element.textContent = text;
-  if (style) element.className = style;
-  return element;
-}
-
-function setLanguage(element: Element): void {
-  if (settings.target_language) element.setAttribute("lang", settings.target_language);
-  element.setAttribute("dir", "auto");
 }

@@ -3,10 +3,16 @@ export interface Settings {
   source_language: string | null;
   target_language: string | null;
   max_source_length: number;
+  max_target_length: number;
   vocabulary_size: number;
   beam_size: number;
   pad_id: number;
+  start_id: number;
   end_id: number;
+  heads: number;
+  max_relative_position: number;
+  /** The attentions whose scores know positions, "encoder_0/self_attention". */
+  layers: string[];
   /** Sizes of the files by their names, in bytes. */
   files: Record<string, number>;
 }

@@ -1,6 +1,6 @@
 /** Translates beside the page, so that typing never waits. A new request ends the one before. */
 
-import type { Reply, Request } from "./messages.js";
+import type { Look, Reply, Request } from "./messages.js";
 import { type Translation, Translator } from "./translator.js";
 
 const tell = (reply: Reply): void => postMessage(reply);
@@ -14,7 +14,11 @@ let newest = 0;
 const loading = Translator.load((share) => tell({ kind: "loading", share }));
 loading.then(() => tell({ kind: "ready" }), fail);
 
-onmessage = ({ data }: MessageEvent<Request>): void => {
+onmessage = ({ data }: MessageEvent<Request | Look>): void => {
+  if ("ids" in data) {
+    look(data).catch(fail);
+    return;
+  }
   newest = data.number;
   answer(data).catch(fail);
 };
@@ -30,6 +34,11 @@ async function answer({ number, lines }: Request): Promise<void> {
     tell({ kind: "translation", number, line, translation });
   }
   tell({ kind: "done", number });
+}
+
+async function look(look: Look): Promise<void> {
+  const attention = await (await loading).look(look.text, look.ids);
+  tell({ kind: "attention", look, attention });
 }
 
 function remember(text: string, translation: Translation): void {

@@ -18,6 +18,10 @@ await context.addInitScript(() => {
     constructor(...values) {
       super(...values);
       globalThis.worker = this; // for `cancelled`
+      globalThis.heard = new Map(); // for `looks`
+      this.addEventListener("message", ({ data }) => {
+        if (data.kind === "attention") heard.set(data.look.text, data);
+      });
     }
   };
 });
@@ -33,6 +37,7 @@ await fetch(`${url}loaded`);
 seen.title = await page.title();
 seen.typed = await byKeyboardAlone(lines[0]);
 seen.translations = await translate(page, lines.join("\n"));
+seen.looks = await looks();
 seen.ended = await cancelled();
 seen.hostile = await translate(page, hostile.join("\n"));
 seen.elements = await page.evaluate(() =>
@@ -46,7 +51,8 @@ await page.close();
 page = await context.newPage();
 await open(page, url);
 seen.offline = await translate(page, lines.join("\n"));
-await page.click("summary");
+await page.click("li:nth-child(2) summary");
+seen.told = await told();
 for (const colorScheme of ["light", "dark"]) {
   await page.emulateMedia({ colorScheme });
   seen.violations[colorScheme] = await violations(page);
@@ -65,6 +71,34 @@ async function byKeyboardAlone(text) {
   await page.keyboard.press("Enter");
   const isOpen = await page.evaluate(() => document.querySelector("details").open);
   return { isOpen, translations: await translations(page) };
+}
+
+/** Opens all lines, and gives what the worker says of each to the page. */
+async function looks() {
+  await page.evaluate(() => {
+    for (const details of document.querySelectorAll("details")) details.open = true;
+  });
+  await page.waitForFunction((n) => heard.size === n, lines.length);
+  return page.evaluate(() =>
+    [...heard.values()].map(({ look, attention }) => ({
+      ...look,
+      weights: attention.weights.map((row) => [...row]),
+      distances: attention.distances.flat().map((row) => [...row]),
+    })),
+  );
+}
+
+/** What is said of a subword that is clicked, of the next one by keyboard, and of the heads. */
+async function told() {
+  const line = page.locator("li:nth-child(2)");
+  const said = [];
+  await line.locator("label").first().click();
+  said.push(await line.locator(".told").textContent());
+  await page.keyboard.press("ArrowRight");
+  said.push(await line.locator(".told").textContent());
+  const maps = await line.locator("canvas").all();
+  const labels = await Promise.all(maps.map((map) => map.getAttribute("aria-label")));
+  return { said, labels };
 }
 
 /** What the page says when a file does not arrive. */

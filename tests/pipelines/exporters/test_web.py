@@ -16,9 +16,11 @@ from sentencepiece import SentencePieceProcessor
 
 from pipelines import export
 from pipelines.corpora.text_files import read_lines
+from pipelines.translators.alignment import aligning_weights
 from pipelines.translators.tflite import read_metadata
 from tests.support.browser import need_browser, run_node, served
 from tests.support.exported_forms import write_run
+from tests.support.layer_checks import assert_close
 from tests.support.random_model import WORDS, make_model, write_tokenizer
 from tests.support.runs import flags
 
@@ -56,9 +58,13 @@ def seen(site):
     return {**found, "host": host, "before": paths[:loaded], "after": paths[loaded + 1 : offline]}
 
 
+def subword_model(site):
+    return SentencePieceProcessor(model_file=str(site / "model.tokenizer.model"))
+
+
 def candidates(site, lines):
     """The beam of each line as Python finds it: texts once, scores, ids without padding and end."""
-    subwords = SentencePieceProcessor(model_file=str(site / "model.tokenizer.model"))
+    subwords = subword_model(site)
     metadata = read_metadata(site / "model.tflite")
     interpreter = Interpreter(str(site / "model.tflite"), num_threads=1)
     search = interpreter.get_signature_runner("serving_default")
@@ -93,6 +99,47 @@ def test_ids_and_scores_are_those_of_python(site, seen):
     assert [item["text"] for item in seen["translations"]] == [beam[0]["text"] for beam in found]
 
 
+def test_attention_is_that_of_python(site, seen):
+    """Of the weights that alignments are read from, and of what heads score distances."""
+    model, subwords = make_model(), subword_model(site)
+    assert [look["text"] for look in seen["looks"]] == LINES
+    for look in seen["looks"]:
+        source = [*subwords.encode(look["text"]), model.config.end_id]
+        target = [model.config.start_id, *look["ids"]]
+        attentions = model.attention_inputs(
+            {"source_ids": np.array([source]), "target_ids": np.array([target])}
+        )
+        assert_close(look["weights"], aligning_weights(attentions)[0], tolerance=1e-4)
+        expected = [
+            head
+            for name, inputs in attentions.items()
+            if name.endswith("self_attention")
+            for head in np.mean(inputs.layer.distance_scores(inputs.query)[0], axis=1)
+        ]
+        assert_close(look["distances"], expected, tolerance=1e-4)
+
+
+def test_tells_what_a_subword_looked_at(site, seen):
+    """By click and by keyboard, in words."""
+    look, model = seen["looks"][1], make_model()
+    subwords = subword_model(site)
+    source, target = (
+        [piece.lstrip("\u2581") or "\u2581" for piece in subwords.id_to_piece(ids)] + ["end"]
+        for ids in (subwords.encode(look["text"]), look["ids"])
+    )
+    for said, name, weights in zip(seen["told"]["said"], target, look["weights"], strict=False):
+        best = int(np.argmax(weights))
+        assert said.startswith(f"“{name}” looked at “{source[best]}” {weights[best]:.0%}")
+    layers = model.config.encoder_layers + model.config.decoder_layers
+    assert len(seen["told"]["labels"]) == layers
+    heads = look["distances"][: model.config.num_heads]
+    best = [int(np.argmax(head)) - model.config.max_relative_position for head in heads]
+    told = ", ".join(f"head {i + 1} {b:+d}" for i, b in enumerate(best))
+    told = told.replace("-", "−").replace("+0", "0")
+    label = f"encoder layer 1, the distance with the highest score: {told}"
+    assert seen["told"]["labels"][0] == label
+
+
 def test_nothing_is_asked_of_a_server_after_loading(seen):
     """Nor of any other than its own, from its own folder, before."""
     assert set(seen["hosts"]) == {seen["host"]}
@@ -106,8 +153,9 @@ def test_opens_without_a_network(seen):
 
 def test_what_comes_from_outside_is_text(seen):
     """And a line that is too long says so."""
+    of_attention = {"fieldset", "legend", "label", "input", "span", "ul", "figure", "canvas"}
     of_the_page = {"li", "p", "details", "summary", "div", "table", "caption", "tr", "th", "td"}
-    assert set(seen["elements"]) == of_the_page
+    assert set(seen["elements"]) <= of_the_page | of_attention | {"figcaption"}
     assert [bool(item["note"]) for item in seen["hostile"]] == [
         len(text) == 100_000 for text in HOSTILE
     ]
