@@ -181,9 +181,20 @@ def _description(exportable: Exportable) -> Mapping[str, object]:
 def _convert(
     graphs: Mapping[str, tf.types.experimental.ConcreteFunction], quantization: str
 ) -> bytes:
-    with tempfile.TemporaryDirectory() as directory:
-        tf.saved_model.save(tf.Module(), directory, signatures=graphs)
-        converter = tf.lite.TFLiteConverter.from_saved_model(directory, signature_keys=list(graphs))
+    """The graphs as signatures of one model."""
+    functions = list(graphs.values())
+    if len(functions) == 1:
+        converter = tf.lite.TFLiteConverter.from_concrete_functions(functions, tf.Module())
+        return _converted(converter, quantization)
+    with tempfile.TemporaryDirectory() as directory:  # the only way that takes several
+        try:
+            tf.saved_model.save(tf.Module(), directory, signatures=graphs)
+        except tf.errors.OpError as error:
+            raise InputError(
+                f"{error.message}: exporting needs room for temporary files"
+            ) from error
+        names = list(graphs)
+        converter = tf.lite.TFLiteConverter.from_saved_model(directory, signature_keys=names)
         return _converted(converter, quantization)
 
 

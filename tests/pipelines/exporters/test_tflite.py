@@ -17,7 +17,7 @@ from pipelines.data.tokenizer import Tokenizer
 from pipelines.errors import InputError
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.quantization import QUANTIZATIONS
-from pipelines.exporters.tflite import _completed, export_tflite
+from pipelines.exporters.tflite import _completed, export_tflite, write_model
 from pipelines.translators.keras_model import Translator
 from pipelines.translators.tflite import TFLiteTranslator, read_metadata
 from tests.support.full_disk import largest_files
@@ -300,6 +300,15 @@ def test_on_a_full_disk_nothing_is_left(tokenizer_path, tmp_path):
     shutil.copy(tokenizer_path, tmp_path / "x.tokenizer.model")  # the same is no obstacle
     path = export_tflite(exportable, tmp_path / "x.tflite")
     assert TFLiteTranslator(path).translate(["eins"])
+
+
+def test_on_a_full_disk_nothing_is_left_of_two_signatures(tokenizer_path, tmp_path):
+    """Which are converted by way of temporary files."""
+    exportable = make_exportable(make_model(), tokenizer_path)
+    options = {"quantization": "none", "max_source_length": None, "attention": True}
+    with largest_files(1000), pytest.raises(InputError, match="File too large.* temporary files"):
+        write_model(exportable, tmp_path / "x.tflite", **options)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_unusable_files_are_refused(files, tokenizer_path, tmp_path):
