@@ -20,9 +20,9 @@ const settings = JSON.parse(readFileSync(settingsFile, "utf8"));
 rmSync(settingsFile);
 
 cpSync(join(here, "static"), site, { recursive: true });
-// Without relaxed SIMD the older one; files for WebGPU and threads stay out.
+// Without relaxed SIMD the older one; files for WebGPU stay out.
 const wasm = join(dirname(createRequire(import.meta.url).resolve("@litertjs/core")), "..", "wasm");
-for (const name of ["litert_wasm_internal", "litert_wasm_compat_internal"]) {
+for (const name of ["", "_threaded", "_compat"].map((kind) => `litert_wasm${kind}_internal`)) {
   for (const ending of ["js", "wasm"]) {
     cpSync(join(wasm, `${name}.${ending}`), join(site, "runtime", `${name}.${ending}`));
   }

@@ -16,7 +16,7 @@ export interface Look {
 
 export type Reply =
   | { kind: "loading"; share: number }
-  | { kind: "ready" }
+  | { kind: "ready"; threads: number }
   | { kind: "translation"; number: number; line: number; translation: Translation }
   | { kind: "done"; number: number }
   | { kind: "attention"; look: Look; attention: Attention }

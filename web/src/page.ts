@@ -55,6 +55,7 @@ function hear(reply: Reply): void {
       isReady = true;
       bar.hidden = true;
       document.body.dataset.ready = "yes";
+      document.body.dataset.threads = String(reply.threads);
       say("Ready. Nothing that you type leaves this device.");
       keepForOffline();
       break;

@@ -1,4 +1,7 @@
-/** Keeps the site's files, so that it opens without a network. */
+/**
+ * Keeps the site's files, so that it opens without a network, and isolates the page from other
+ * origins, as browsers want it of pages that share memory between threads.
+ */
 
 import { RUNTIME, runtimeName } from "./runtime.js";
 import { settings } from "./settings.js";
@@ -22,9 +25,10 @@ worker.addEventListener("fetch", (event) => {
 });
 
 async function keep(): Promise<void> {
-  const runtime = await runtimeName();
+  // One has been loaded, the other is for later visits; a page inside of another one is not isolated.
+  const runtimes = await Promise.all([1, navigator.hardwareConcurrency].map(runtimeName));
   const names = Object.keys(settings.files).filter(
-    (name) => !name.startsWith(`${RUNTIME}/`) || name.startsWith(`${runtime}.`),
+    (name) => !name.startsWith(`${RUNTIME}/`) || runtimes.some((own) => name.startsWith(`${own}.`)),
   );
   const cache = await caches.open(CACHE);
   await cache.addAll(names.map((name) => (name === INDEX ? "./" : name)));
@@ -39,5 +43,14 @@ async function takeOver(): Promise<void> {
 async function answer(request: Request, url: URL): Promise<Response> {
   const cache = await caches.open(CACHE);
   const name = url.pathname.endsWith(`/${INDEX}`) ? new URL("./", url) : url;
-  return (await cache.match(name, { ignoreSearch: true })) ?? fetch(request);
+  return isolated((await cache.match(name, { ignoreSearch: true })) ?? (await fetch(request)));
+}
+
+function isolated(response: Response): Response {
+  if (response.type !== "basic") return response; // a redirection
+  const headers = new Headers(response.headers);
+  headers.set("Cross-Origin-Opener-Policy", "same-origin");
+  headers.set("Cross-Origin-Embedder-Policy", "require-corp");
+  const { status, statusText } = response;
+  return new Response(response.body, { headers, status, statusText });
 }

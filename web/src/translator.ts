@@ -2,7 +2,7 @@
 
 import { type CompiledModel, loadAndCompile, loadLiteRt, Tensor } from "@litertjs/core";
 import { Downloads } from "./download.js";
-import { runtimeName } from "./runtime.js";
+import { runtimeName, threads } from "./runtime.js";
 import { MODEL, settings, TOKENIZER } from "./settings.js";
 import { Subwords } from "./subwords.js";
 
@@ -43,14 +43,17 @@ export class Translator {
 
   /** @param tell - is called with the share that has been loaded, 0 to 1. */
   static async load(tell: (share: number) => void): Promise<Translator> {
-    const runtime = await runtimeName();
+    const runtime = await runtimeName(threads());
     const downloads = new Downloads([`${runtime}.wasm`, MODEL, TOKENIZER], tell);
     const [model, tokenizer] = await Promise.all([
       downloads.bytes(MODEL),
       downloads.bytes(TOKENIZER),
       start(runtime, downloads),
     ]);
-    const compiled = await loadAndCompile(model, { accelerator: "wasm" });
+    const compiled = await loadAndCompile(model, {
+      accelerator: "wasm",
+      cpuOptions: { numThreads: threads() },
+    });
     return new Translator(compiled, new Subwords(tokenizer));
   }
 
@@ -143,10 +146,14 @@ function rows<T extends Int32Array | Float32Array>(values: T, number: number): T
 async function start(runtime: string, downloads: Downloads): Promise<void> {
   // It would wake a graphics processor that nothing here computes on.
   Object.defineProperty(navigator, "gpu", { value: undefined, configurable: true });
+  // It would start a thread for each core.
+  Object.defineProperty(navigator, "hardwareConcurrency", { value: threads(), configurable: true });
   const wasm = downloads.open(`${runtime}.wasm`, "application/wasm");
   wasm.catch(() => undefined); // is heard below, by whoever awaits it
+  const script = new URL(`${runtime}.js`, location.href).href;
   Object.assign(self, {
     Module: {
+      mainScriptUrlOrBlob: script, // of the other threads
       instantiateWasm(
         imports: WebAssembly.Imports,
         done: (instance: WebAssembly.Instance, module: WebAssembly.Module) => void,
@@ -159,5 +166,5 @@ async function start(runtime: string, downloads: Downloads): Promise<void> {
       },
     },
   });
-  await loadLiteRt(new URL(`${runtime}.js`, location.href).href);
+  await loadLiteRt(script);
 }

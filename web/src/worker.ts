@@ -1,6 +1,7 @@
 /** Translates beside the page, so that typing never waits. A new request ends the one before. */
 
 import type { Look, Reply, Request } from "./messages.js";
+import { threads } from "./runtime.js";
 import { type Translation, Translator } from "./translator.js";
 
 const tell = (reply: Reply): void => postMessage(reply);
@@ -12,7 +13,7 @@ const MOST_KNOWN = 1000;
 let newest = 0;
 
 const loading = Translator.load((share) => tell({ kind: "loading", share }));
-loading.then(() => tell({ kind: "ready" }), fail);
+loading.then(() => tell({ kind: "ready", threads: threads() }), fail);
 
 onmessage = ({ data }: MessageEvent<Request | Look>): void => {
   if ("ids" in data) {

@@ -35,6 +35,7 @@ await page.waitForFunction(() => document.body.dataset.offline);
 await fetch(`${url}loaded`);
 
 seen.title = await page.title();
+seen.threads = [await threads()];
 seen.typed = await byKeyboardAlone(lines[0]);
 seen.translations = await translate(page, lines.join("\n"));
 seen.looks = await looks();
@@ -50,6 +51,7 @@ await context.setOffline(true);
 await page.close();
 page = await context.newPage();
 await open(page, url);
+seen.threads.push(await threads());
 seen.offline = await translate(page, lines.join("\n"));
 await page.click("li:nth-child(2) summary");
 seen.told = await told();
@@ -60,6 +62,10 @@ for (const colorScheme of ["light", "dark"]) {
 seen.failure = await failure();
 await browser.close();
 process.stdout.write(JSON.stringify(seen));
+
+async function threads() {
+  return page.evaluate(() => Number(document.body.dataset.threads));
+}
 
 /** Types, goes on to the candidates, and opens them, on a phone. */
 async function byKeyboardAlone(text) {

@@ -5,6 +5,7 @@ r"""The exported page, in a real browser: it finds what Python finds with the sa
 compares 500 sentences on a run of one's own.
 """
 
+import os
 import random
 from itertools import islice
 from urllib.parse import urlsplit
@@ -149,6 +150,11 @@ def test_nothing_is_asked_of_a_server_after_loading(seen):
 
 def test_opens_without_a_network(seen):
     assert seen["offline"] == seen["translations"]
+
+
+def test_takes_threads_where_it_is_isolated(seen):
+    """From the second visit on, by what the service worker says; the translations are the same."""
+    assert seen["threads"] == [1, min(2, os.cpu_count())]
 
 
 def test_what_comes_from_outside_is_text(seen):
