@@ -20,6 +20,7 @@ COMMANDS = {
     "export": "write a trained model in a form to deploy",
     "reproduce": "train what a table of the paper compares, and write the table",
     "inspect": "show what a trained model attends to in a sentence",
+    "train_graph": "tell the nodes of labelled graphs apart, such as words of dependency trees",
     "plot": "draw the training curves of runs in one picture",
 }
 

@@ -124,12 +124,12 @@ def megabytes_of(
     # long enough for blocks of queries.
     for short in (9, 272):
         (tf.function(step) if mode == "graph" else call)(x[:, :short])
-    before = _peak()
+    before = peak()
     call(x)
-    return (_peak() - before) / 1000
+    return (peak() - before) / 1000
 
 
-def _peak() -> int:
+def peak() -> int:
     """The most kilobytes that the process has held so far."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.split("VmHWM:")[1].split()[0])

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import lzma
 import os
 import re
 import stat
@@ -14,6 +15,7 @@ from pipelines.errors import InputError
 
 Path = str | os.PathLike[str]
 _GZIP_MAGIC = b"\x1f\x8b"
+_XZ_MAGIC = b"\xfd7zXZ\0"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 # The two sides of a text, or the one file that has both.
 _Files = tuple[str, str] | tuple[str]
@@ -96,14 +98,14 @@ class TextFileCorpus:
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    r"""Stream the lines of a UTF-8 text file, plain or gzipped (whatever its name), without ends.
+    r"""Stream the lines, without ends, of a UTF-8 text file, plain, gzip or xz, whatever its name.
 
     Only "\n" ends a line: whatever else Python takes for a line end (U+2028, U+0085, a lone "\r")
     occurs inside sentences and would shift one side against the other. One "\r" before the "\n"
     and a byte order mark at the beginning of the file are dropped. The last line may lack its end.
 
     Raises:
-        InputError: while iterating, if the file cannot be read, is a gzip archive cut short or
+        InputError: while iterating, if the file cannot be read, is an archive cut short or
             damaged, or is not UTF-8 (with the line number).
     """
     return _lines(lambda: open(path, "rb"), os.fspath(path))
@@ -131,19 +133,26 @@ def read_standard_input() -> Iterator[str]:
 
 
 def _lines(opened: Callable[[], io.BufferedReader], name: str) -> Iterator[str]:
+    form = ""
     try:
         with opened() as file:
             # `peek` leaves the bytes in place, so that pipes can be read as well.
-            gzipped = file.peek(2)[:2] == _GZIP_MAGIC
-            stream = io.BufferedReader(gzip.GzipFile(fileobj=file)) if gzipped else file
+            start = file.peek(len(_XZ_MAGIC))
+            stream = file
+            if start.startswith(_GZIP_MAGIC):
+                form, stream = "gzip", io.BufferedReader(gzip.GzipFile(fileobj=file))
+            elif start.startswith(_XZ_MAGIC):
+                form, stream = "xz", io.BufferedReader(lzma.LZMAFile(file))  # noqa: SIM115
             for number, line in enumerate(stream, start=1):
                 if number == 1:
                     line = line.removeprefix(_BYTE_ORDER_MARK)
                     if not line:  # nothing but the mark
                         return
                 yield _decoded(line, name, number)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError(f"gzip file must be whole, but {name} is cut short or damaged") from error
+    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+        raise InputError(
+            f"{form} file must be whole, but {name} is cut short or damaged"
+        ) from error
     except OSError as error:
         raise InputError(f"cannot read {name}: {error.strerror or error}") from error
 

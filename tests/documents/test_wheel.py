@@ -84,7 +84,9 @@ def test_works_elsewhere(site, tmp_path):
 def test_console_commands(site, tmp_path):
     """One for each command line; each speaks of itself as it was called."""
     programs = {path.name for path in (site / "bin").iterdir()}
-    assert programs == {f"tf-relpos-{name.removesuffix('_wmt')}" for name in COMMANDS}
+    assert programs == {
+        f"tf-relpos-{name.removesuffix('_wmt').replace('_', '-')}" for name in COMMANDS
+    }
     for program in programs:
         result = run_elsewhere([site / "bin" / program, "--help"], site, tmp_path)
         assert result.stdout.startswith(f"usage: {program} "), result.stderr

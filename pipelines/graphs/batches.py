@@ -1,0 +1,111 @@
+"""Padded batches of graphs, labelled inside of `tf.data`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from pipelines.graphs.graph import Graph
+from tf_relpos import edge_relations, relative_position_ids, stack_relations
+
+MAX_DISTANCE = 8  # k of the labels of order
+READ_AHEAD = 4  # batches
+
+
+def num_relations(num_labels: int, relations: str) -> int:
+    """How many labels the pairs of nodes have, which `batches` makes."""
+    of_graph, of_order = 2 * num_labels + 1, 2 * MAX_DISTANCE + 1
+    return {"graph": of_graph, "order": of_order, "both": of_graph + of_order, "none": 1}[relations]
+
+
+def plan(sizes: Sequence[int], nodes: int, seed: Sequence[int] | None) -> list[np.ndarray]:
+    """Which graphs make a batch: graphs of about the same size, as many as `nodes` have room for.
+
+    Args:
+        sizes: T of each graph.
+        nodes: of a batch, with padding; a larger graph is alone.
+        seed: another order, and other neighbours, for each; None is the order of sizes.
+
+    Returns:
+        For each batch the numbers of its graphs. Their number does not depend on the seed.
+    """
+    order = np.arange(len(sizes))
+    rng = None if seed is None else np.random.default_rng(seed)
+    if rng:
+        rng.shuffle(order)
+    order = order[np.argsort(np.asarray(sizes)[order], kind="stable")]
+    found: list[list[int]] = [[]]
+    for number in order.tolist():
+        if found[-1] and sizes[number] * (len(found[-1]) + 1) > nodes:
+            found.append([])
+        found[-1].append(number)
+    if rng:
+        rng.shuffle(found)
+    return [np.array(batch) for batch in found]
+
+
+def batches(
+    graphs: Sequence[Graph],
+    num_labels: int,
+    relations: str,
+    nodes: int,
+    seeds: Sequence[Sequence[int] | None] = (None,),
+) -> tf.data.Dataset:
+    """The graphs, once for each seed: `({"nodes", "relations"}, targets, weights)`.
+
+    Args:
+        graphs: see `Graph`.
+        num_labels: E, of their edges.
+        relations: "graph" for their labels, inverse ones and loops included, `[B, T, T]`; "order"
+            for relative positions, `[B, T, T]`; "both", `[B, T, T, 2]`; or "none", whose labels
+            are all negative.
+        nodes, seeds: see `plan`.
+    """
+    sizes = [len(graph.nodes) for graph in graphs]
+
+    def arrays() -> Iterator[Any]:
+        for seed in seeds:
+            for batch in plan(sizes, nodes, seed):
+                yield _padded([graphs[number] for number in batch])
+
+    def labelled(nodes: tf.Tensor, edges: tf.Tensor, targets: tf.Tensor) -> Any:
+        T = tf.shape(nodes)[1]
+        of_graph = edge_relations(edges, T, num_labels, inverse=True, self_loops=True)
+        of_order = relative_position_ids(T, T, MAX_DISTANCE)
+        if relations == "both":
+            sizes = (2 * num_labels + 1, 2 * MAX_DISTANCE + 1)
+            found = stack_relations([of_graph, of_order], sizes)
+        elif relations == "order":
+            found = tf.broadcast_to(of_order, tf.shape(of_graph))
+        else:
+            found = of_graph if relations == "graph" else tf.fill(tf.shape(of_graph), -1)
+        weights = tf.cast(targets >= 0, tf.float32)
+        return {"nodes": nodes, "relations": found}, tf.maximum(targets, 0), weights
+
+    int32 = tf.int32
+    signature = (
+        tf.TensorSpec([None, None], int32),
+        tf.TensorSpec([None, None, 3], int32),
+        tf.TensorSpec([None, None], int32),
+    )
+    data = tf.data.Dataset.from_generator(arrays, output_signature=signature)
+    data = data.map(labelled, num_parallel_calls=2, deterministic=True).prefetch(READ_AHEAD)
+    count = len(seeds) * len(plan(sizes, nodes, None))
+    return data.apply(tf.data.experimental.assert_cardinality(count))
+
+
+def _padded(graphs: Sequence[Graph]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Nodes `[B, T]`, edges `[B, M, 3]` and targets `[B, T]`."""
+    T = max(len(graph.nodes) for graph in graphs)
+    M = max(len(graph.edges) for graph in graphs)
+    nodes = np.zeros((len(graphs), T), "int32")
+    edges = np.full((len(graphs), M, 3), -1, "int32")
+    targets = np.full((len(graphs), T), -1, "int32")
+    for i, graph in enumerate(graphs):
+        nodes[i, : len(graph.nodes)] = graph.nodes
+        edges[i, : len(graph.edges)] = graph.edges
+        targets[i, : len(graph.nodes)] = graph.targets
+    return nodes, edges, targets

@@ -1,0 +1,69 @@
+"""A small Transformer whose attention knows the edges of a graph, and nothing of positions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+from pipelines.graphs.batches import num_relations
+from pipelines.graphs.graph import Task
+from tf_relpos import RelationAwareAttention
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The model.
+
+    Attributes:
+        relations: what joins two nodes, see `pipelines.graphs.batches.batches`.
+    """
+
+    relations: str = "graph"
+    layers: int = 4
+    model_dim: int = 64
+    num_heads: int = 4
+    dropout: float = 0.1
+
+
+def build(config: ModelConfig, task: Task) -> keras.Model:
+    """Nodes `[B, T]` and relations `[B, T, T]` or `[B, T, T, L]` to logits `[B, T, classes]`.
+
+    Padding has the number 0, and no node sees it.
+    """
+    axes = (None, None, 2) if config.relations == "both" else (None, None)
+    nodes = keras.Input([None], dtype="int32", name="nodes")
+    relations = keras.Input(axes, dtype="int32", name="relations")
+    seen = keras.ops.expand_dims(nodes > 0, 1)
+    if config.relations != "none":
+        seen = keras.ops.logical_and(seen, is_seen(relations))
+    x = keras.layers.Embedding(task.node_kinds, config.model_dim)(nodes)
+    for _ in range(config.layers):
+        attention = RelationAwareAttention(
+            config.num_heads,
+            config.model_dim // config.num_heads,
+            num_relations(len(task.labels), config.relations),
+            relation_keys=config.relations != "none",
+            relation_values=config.relations != "none",
+            heads_share_relations=False,
+        )
+        y = keras.layers.LayerNormalization()(x)
+        x = _add(x, attention(y, y, relations=relations, attention_mask=seen), config.dropout)
+        y = keras.layers.LayerNormalization()(x)
+        y = keras.layers.Dense(2 * config.model_dim, activation="gelu")(y)
+        y = keras.layers.Dropout(config.dropout)(y)
+        x = _add(x, keras.layers.Dense(config.model_dim)(y), config.dropout)
+    x = keras.layers.LayerNormalization()(x)
+    logits = keras.layers.Dense(len(task.classes), name="logits")(x)
+    return keras.Model({"nodes": nodes, "relations": relations}, logits)
+
+
+def is_seen(relations: Any) -> Any:
+    """Which pairs have a label, `[B, T, T]`: a node attends to what it is joined to."""
+    is_edge = relations >= 0
+    return keras.ops.any(is_edge, axis=-1) if len(relations.shape) == 4 else is_edge
+
+
+def _add(x: keras.KerasTensor, y: keras.KerasTensor, dropout: float) -> keras.KerasTensor:
+    return keras.layers.Add()([x, keras.layers.Dropout(dropout)(y)])

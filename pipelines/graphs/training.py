@@ -1,0 +1,216 @@
+"""Trains a model to tell the nodes of graphs apart, with `model.fit`, and asks it."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+
+from pipelines.errors import InputError, first_line
+from pipelines.files.atomic import new_file
+from pipelines.files.records import read_json, write_json
+from pipelines.graphs.batches import batches, plan
+from pipelines.graphs.graph import Graph, Task
+from pipelines.graphs.model import ModelConfig, build, is_seen
+from pipelines.progress import Work, progress
+
+_LOG = logging.getLogger(__name__)
+
+WARMUP = 0.05  # of the updates, over which the learning rate rises; then it falls along a cosine
+CLIPPED_AT = 1.0  # norm of the gradients
+_STATE = "state.keras"
+_SETTINGS = "config.json"
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """A training.
+
+    Attributes:
+        model: the model.
+        epochs: how often each graph is seen.
+        nodes: of a batch, padding included.
+        learning_rate: the largest.
+        weight_decay: AdamW's.
+        seed: of the first weights, dropout and the order of batches.
+    """
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    epochs: int = 20
+    nodes: int = 768
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.0
+    seed: int = 1
+
+
+class Trained(NamedTuple):
+    """A model, and how fast this call trained it; None if nothing was left to train."""
+
+    model: keras.Model
+    steps_per_second: float | None
+
+
+@keras.saving.register_keras_serializable(package="pipelines")
+class NodeAccuracy(keras.metrics.SparseCategoricalAccuracy):
+    """The share of nodes, each of which counts alike. Keras takes the mean of each graph first, by
+    which padding, and so the company of a graph in its batch, would count as well."""
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        logits = keras.ops.reshape(y_pred, (-1, y_pred.shape[-1]))
+        flat = [keras.ops.reshape(x, (-1,)) for x in (y_true, sample_weight)]
+        super().update_state(flat[0], logits, flat[1])
+
+
+def train(task: Task, config: TrainingConfig, directory: Path | None = None) -> Trained:
+    """Trains; with a directory, goes on from the epoch that an interrupted call had finished.
+
+    Raises:
+        InputError: what is in the directory is of another training, or cannot be read.
+    """
+    sizes = [len(graph.nodes) for graph in task.train]
+    steps = len(plan(sizes, config.nodes, None))
+    model = _resumed(task, config, directory) or _new(task, config, steps)
+    done = int(model.optimizer.iterations) // steps
+    if done:
+        _LOG.info("resumed after epoch %d/%d", done, config.epochs)
+    seeds = [(config.seed, epoch) for epoch in range(done, config.epochs)]
+    data = batches(task.train, len(task.labels), config.model.relations, config.nodes, seeds)
+    seconds = 0.0
+    if seeds:
+        with progress("training", "updates", steps * config.epochs, done=steps * done) as work:
+            told = _Told(config, work, directory)
+            model.fit(
+                data,
+                steps_per_epoch=steps,
+                epochs=config.epochs,
+                initial_epoch=done,
+                callbacks=[told],
+                shuffle=False,  # each epoch has an order of its own already
+                verbose=0,
+            )
+            seconds = told.seconds
+    return Trained(model, (len(seeds) * steps - 1) / seconds if seconds else None)
+
+
+def accuracy(model: keras.Model, task: Task, config: TrainingConfig) -> float:
+    """The share of the nodes of the graphs to test on whose class the model tells."""
+    relations = config.model.relations
+    data = batches(task.test, len(task.labels), relations, config.nodes)
+    with progress("testing"):
+        return float(model.evaluate(data, verbose=0, return_dict=True)["accuracy"])
+
+
+def attention_of(
+    model: keras.Model, task: Task, config: TrainingConfig, graph: Graph
+) -> tuple[np.ndarray, np.ndarray]:
+    """The attention of each layer to a graph, `[layers, N, T, T]`, and each node's class, `[T]`."""
+    ((inputs, _, _),) = batches([graph], len(task.labels), config.model.relations, config.nodes)
+    attentions = [a for a in model.layers if isinstance(a, keras.layers.MultiHeadAttention)]
+    states = keras.Model(model.input, [layer.input[0] for layer in attentions])(inputs)
+    weights = [
+        layer(
+            x,
+            x,
+            relations=inputs["relations"],
+            attention_mask=is_seen(inputs["relations"]),
+            return_attention_scores=True,
+        )[1]
+        for layer, x in zip(attentions, keras.tree.flatten(states), strict=True)
+    ]
+    classes = np.argmax(keras.ops.convert_to_numpy(model(inputs))[0], -1)
+    return np.stack([keras.ops.convert_to_numpy(w)[0] for w in weights]), classes
+
+
+def _new(task: Task, config: TrainingConfig, steps: int) -> keras.Model:
+    keras.utils.set_random_seed(config.seed)
+    model = build(config.model, task)
+    updates = steps * config.epochs
+    warmup = max(round(WARMUP * updates), 1)
+    rate = keras.optimizers.schedules.CosineDecay(
+        0.0, max(updates - warmup, 1), warmup_target=config.learning_rate, warmup_steps=warmup
+    )
+    optimizer = keras.optimizers.AdamW(rate, weight_decay=config.weight_decay, clipnorm=CLIPPED_AT)
+    # XLA would compile each shape anew, for longer than the training takes.
+    model.compile(
+        optimizer,
+        keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, reduction="mean_with_sample_weight"
+        ),
+        weighted_metrics=[NodeAccuracy(name="accuracy")],
+        jit_compile=False,
+    )
+    return model
+
+
+def _resumed(task: Task, config: TrainingConfig, directory: Path | None) -> keras.Model | None:
+    """The model and its optimizer after the last epoch; None if there was none."""
+    if directory is None:
+        return None
+    settings = {
+        **dataclasses.asdict(config),
+        "train": [len(task.train), sum(len(graph.nodes) for graph in task.train)],
+        "labels": [*task.labels],
+        "classes": [*task.classes],
+    }
+    before = read_json(directory / _SETTINGS)
+    if before is None:
+        write_json(directory / _SETTINGS, settings)
+        return None
+    for name, value in settings.items():
+        if before.get(name) != value:
+            raise InputError(
+                f"run_dir {directory} is of another training: {name} was {before.get(name)}, "
+                f"got {value}"
+            )
+    if not (directory / _STATE).exists():
+        return None
+    try:
+        return keras.saving.load_model(directory / _STATE)
+    except Exception as error:  # of Keras, zipfile, h5py or json: whatever the damage meets first
+        raise InputError(f"{directory / _STATE} cannot be read: {first_line(error)}") from error
+
+
+class _Told(keras.callbacks.Callback):
+    """Tells of each epoch, and keeps what is needed to go on after it."""
+
+    def __init__(self, config: TrainingConfig, work: Work, directory: Path | None):
+        super().__init__()
+        self.epochs, self.seed = config.epochs, config.seed
+        self.work, self.directory = work, directory
+        self.seconds = 0.0  # without the first step, which waits for the graph
+        self._began: float | None = None
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Dropout depends on the seed and the epoch alone, so that resumed training drops the same.
+
+        The states of its generators are variables, but no weights, and are not saved.
+        """
+        states = [v for v in self.model.variables if v.path.endswith("seed_generator_state")]
+        rng = np.random.default_rng((self.seed, epoch))
+        for state in states:
+            state.assign(rng.integers(0, 1 << 31, state.shape))
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.work.advance()
+        now = time.perf_counter()
+        if self._began is not None:
+            self.seconds += now - self._began
+        self._began = now
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        _LOG.info(
+            "epoch %d/%d  loss %.4f  accuracy %.3f",
+            *(epoch + 1, self.epochs, logs["loss"], logs["accuracy"]),
+        )
+        if self.directory:
+            with new_file(self.directory / _STATE) as temporary:
+                # Keras takes no other ending.
+                whole = temporary.with_name(f"{temporary.name}.keras")
+                self.model.save(whole)
+                whole.replace(temporary)

@@ -1,0 +1,193 @@
+"""Tells the nodes of labelled graphs apart: python -m pipelines.train_graph"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from simple_parsing import choice
+
+from pipelines.command_line import lasting_output, parse_flags, run
+from pipelines.errors import InputError
+from pipelines.files.atomic import check_writable, exclusive
+from pipelines.files.pictures import FORMATS, check_can_draw, save_figure
+from pipelines.files.records import write_json
+from pipelines.importing import load_tensorflow
+
+if TYPE_CHECKING:
+    from pipelines.graphs.graph import Task
+    from pipelines.graphs.training import TrainingConfig
+
+DESCRIPTION = """Train a small Transformer whose attention knows the edges of a graph. With --train
+and --test, two CoNLL-U files, it tells the part of speech of each word from the dependency graph
+alone: all words look the same to it. With neither, it learns a question about families that it
+makes up: the eyes of a person's mother's father's mother."""
+
+FAMILIES = 2000, 400  # to train on and to test on
+
+
+@dataclass(frozen=True)
+class GraphFlags:
+    """What to learn."""
+
+    train: str | None = None
+    """a CoNLL-U file to train on, plain, or compressed by gzip or xz"""
+    test: str | None = None
+    """another to test on"""
+    hold_out: float | None = None
+    """instead of --test: test on this share of the sentences of --train, the last"""
+    relations: str = choice("graph", "order", "both", "none", default="graph")
+    """what joins the words: the graph, their order, both, or nothing"""
+    layers: int = 4
+    model_dim: int = 64
+    num_heads: int = 4
+    dropout: float = 0.1
+    epochs: int = 15
+    batch_nodes: int = 768
+    """words, or people, in a batch, padding included"""
+    learning_rate: float = 2e-3
+    weight_decay: float = 0.0
+    seed: int = 1
+    run_dir: str | None = None
+    """keeps the model here; the same command goes on after the last epoch that was finished"""
+    output: str | None = None
+    """a JSON file for the result"""
+    picture: str | None = None
+    """draws a graph of the test, and the attention on it, PNG or SVG by the name"""
+    picture_of: int = 1
+    """which graph of the test that is"""
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "model_dim", "num_heads", "epochs", "batch_nodes", "picture_of"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.model_dim % self.num_heads:
+            raise InputError(
+                f"model_dim must be a multiple of num_heads, {self.num_heads}, got {self.model_dim}"
+            )
+        if not 0 <= self.dropout < 1:
+            raise InputError(f"dropout must be at least 0 and below 1, got {self.dropout}")
+        if not 0 < self.learning_rate < float("inf"):
+            raise InputError(f"learning_rate must be above 0, got {self.learning_rate}")
+        if not 0 <= self.weight_decay < float("inf"):
+            raise InputError(f"weight_decay must be at least 0, got {self.weight_decay}")
+        if self.seed < 0:
+            raise InputError(f"seed must be at least 0, got {self.seed}")
+        for name in ("output", "picture"):
+            if Path(getattr(self, name) or "x").is_dir():
+                raise InputError(f"{name} must be a file, got a directory, {getattr(self, name)}")
+        self._check_text()
+        self._check_picture()
+
+    def _check_text(self) -> None:
+        given = [name for name in ("test", "hold_out") if getattr(self, name) is not None]
+        if self.train is None and given:
+            raise InputError(f"{given[0]} needs train as well, which is not given")
+        if self.train is not None and len(given) != 1:
+            raise InputError(f"train needs test or hold_out, and not both, got {len(given)}")
+        if self.hold_out is not None and not 0 < self.hold_out < 1:
+            raise InputError(f"hold_out must be between 0 and 1, got {self.hold_out}")
+
+    def _check_picture(self) -> None:
+        if self.picture is None:
+            if self.picture_of != 1:
+                raise InputError(f"picture_of needs picture as well, got {self.picture_of} alone")
+            return
+        if Path(self.picture).suffix.lower() not in FORMATS:
+            raise InputError(f"picture must end in {' or '.join(FORMATS)}, got {self.picture}")
+        if self.relations != "graph":
+            raise InputError(
+                f"picture shows the edges of a graph, so relations must be graph, "
+                f"got {self.relations}"
+            )
+
+
+def main(arguments: Sequence[str]) -> None:
+    with lasting_output(), contextlib.ExitStack() as stack:
+        flags = parse_flags(GraphFlags, DESCRIPTION, "python -m pipelines.train_graph", arguments)
+        if flags.picture:
+            check_can_draw()
+        for path in filter(None, (flags.output, flags.picture)):
+            check_writable(Path(path).parent)  # before work is done for it
+        task = read(flags)
+        if flags.picture and flags.picture_of > len(task.test):
+            raise InputError(
+                f"picture_of must be from 1 to {len(task.test)}, got {flags.picture_of}"
+            )
+        directory = Path(flags.run_dir) if flags.run_dir else None
+        if directory:
+            stack.enter_context(exclusive(directory, "run_dir"))
+        load_tensorflow()
+        teach(flags, task, directory)
+
+
+def read(flags: GraphFlags) -> Task:
+    """The graphs; nothing slow is imported for them."""
+    from pipelines.graphs.conllu import read_task
+    from pipelines.graphs.family import family_task
+
+    if flags.train is None:
+        return family_task(*FAMILIES, seed=flags.seed)
+    return read_task(flags.train, flags.test, flags.hold_out or 0.0)
+
+
+def teach(flags: GraphFlags, task: Task, directory: Path | None) -> None:
+    """Trains, tests, and writes what is asked for."""
+    from pipelines.graphs.baselines import baselines
+    from pipelines.graphs.picture import draw
+    from pipelines.graphs.training import accuracy, attention_of, train
+
+    look_up = baselines(task.train, task.test)
+    for name, share in look_up.items():
+        print(f"looked up by {name}: {share:.3f}", flush=True)
+    config = config_of(flags)
+    trained = train(task, config, directory)
+    reached = accuracy(trained.model, task, config)
+    if flags.picture:
+        graph = task.test[flags.picture_of - 1]
+        figure = draw(graph, task, *attention_of(trained.model, task, config, graph))
+        save_figure(figure, Path(flags.picture))
+    if flags.output:
+        from pipelines.training.devices import description
+
+        result = {
+            "device": description(),
+            "text": [Path(path).name for path in (flags.train, flags.test) if path],
+            "settings": {"hold_out": flags.hold_out, **dataclasses.asdict(config)},
+            "graphs": {"train": len(task.train), "test": len(task.test)},
+            "looked_up": look_up,
+            "parameters": trained.model.count_params(),
+            "steps_per_second": trained.steps_per_second,
+            "accuracy": reached,
+        }
+        write_json(Path(flags.output), result)
+    print(f"test accuracy {reached:.3f}")
+
+
+def config_of(flags: GraphFlags) -> TrainingConfig:
+    from pipelines.graphs.model import ModelConfig
+    from pipelines.graphs.training import TrainingConfig
+
+    model = ModelConfig(
+        relations=flags.relations,
+        layers=flags.layers,
+        model_dim=flags.model_dim,
+        num_heads=flags.num_heads,
+        dropout=flags.dropout,
+    )
+    return TrainingConfig(
+        model=model,
+        epochs=flags.epochs,
+        nodes=flags.batch_nodes,
+        learning_rate=flags.learning_rate,
+        weight_decay=flags.weight_decay,
+        seed=flags.seed,
+    )
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,120 @@
+"""The command line: what it learns, prints and writes, and how it goes on after an interruption."""
+
+import dataclasses
+import json
+import logging
+import re
+
+import numpy as np
+import pytest
+
+from pipelines import train_graph
+from pipelines.graphs import training
+from pipelines.graphs.conllu import read_task
+from pipelines.graphs.model import ModelConfig
+from pipelines.graphs.training import TrainingConfig, accuracy, train
+from tests.support.layer_checks import assert_close
+from tests.support.runs import call, flags
+from tests.support.sentences import write_conllu
+
+pytestmark = pytest.mark.tensorflow_only
+
+SMALL = {"layers": 1, "model_dim": 12, "num_heads": 2, "epochs": 8, "batch_nodes": 64}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    return write_conllu(tmp_path_factory.mktemp("text") / "trees.conllu", 160)
+
+
+def printed_accuracy(output):
+    return float(re.fullmatch(r"test accuracy (0\.\d{3}|1\.000)", output.splitlines()[-1])[1])
+
+
+def test_parts_of_speech_from_the_graph_alone(text, tmp_path, monkeypatch, capfd):
+    output, picture = tmp_path / "result.json", tmp_path / "graph.svg"
+    arguments = flags(train=text, test=text, **SMALL, learning_rate=0.02, dropout=0.0)
+    more = flags(output=output, picture=picture, picture_of=2)
+    assert call(train_graph.main, [*arguments, *more], monkeypatch) == 0
+    told = capfd.readouterr().out
+    result = json.loads(output.read_text())
+    assert printed_accuracy(told) == pytest.approx(result["accuracy"], abs=6e-4)
+    assert result["accuracy"] > result["looked_up"]["own label"]
+    assert result["steps_per_second"] > 0
+    for name, share in result["looked_up"].items():
+        assert f"looked up by {name}: {share:.3f}" in told
+    assert len(re.findall(r"^epoch \d/8  loss", told, re.MULTILINE)) == 8
+    assert "<svg" in picture.read_text()
+
+
+class Interrupted(logging.Handler):
+    """Ctrl-C while an epoch is told of: what is kept is the one before."""
+
+    def emit(self, record):
+        if record.getMessage().startswith("epoch 2/3"):
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_run_goes_on_as_if_nothing_had_been(text, tmp_path, caplog):
+    """Without relations, which is quick; all words are alike then."""
+    task = read_task(str(text), None, 0.5)
+    model = ModelConfig("none", layers=1, model_dim=4, num_heads=2, dropout=0.3)
+    config = TrainingConfig(model, epochs=3, nodes=96, learning_rate=0.05)
+    whole = train(task, config).model
+    counts = np.bincount(np.concatenate([graph.targets for graph in task.test]))
+    shares = counts / counts.sum()
+    assert np.min(np.abs(shares - accuracy(whole, task, config))) < 1e-6
+    expected = whole.get_weights()
+    log, handler = logging.getLogger(training.__name__), Interrupted()
+    log.addHandler(handler)
+    caplog.set_level(logging.INFO)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            train(task, config, tmp_path)
+    finally:
+        log.removeHandler(handler)
+    found = train(task, config, tmp_path)
+    assert "resumed after epoch 1/3" in caplog.text
+    for weights, others in zip(found.model.get_weights(), expected, strict=True):
+        assert_close(weights, others, tolerance=1e-4)
+    assert train(task, config, tmp_path).steps_per_second is None  # nothing is left to do
+    with pytest.raises(training.InputError, match=r"another training: epochs was 3, got 4"):
+        train(task, dataclasses.replace(config, epochs=4), tmp_path)
+    (tmp_path / "state.keras").write_bytes(b"PK")
+    with pytest.raises(training.InputError, match=r"state.keras cannot be read"):
+        train(task, config, tmp_path)
+
+
+@pytest.mark.slow
+def test_a_question_three_hops_away_is_learnt(monkeypatch, capfd):
+    assert call(train_graph.main, [], monkeypatch) == 0
+    assert printed_accuracy(capfd.readouterr().out) >= 0.99
+
+
+WRONG = [
+    ({"test": "x"}, "test needs train as well"),
+    ({"train": "x"}, "train needs test or hold_out, and not both, got 0"),
+    ({"train": "x", "test": "x", "hold_out": 0.1}, "train needs test or hold_out"),
+    ({"train": "x", "hold_out": 1.5}, "hold_out must be between 0 and 1, got 1.5"),
+    ({"train": "absent", "hold_out": 0.5}, "train must name files that exist, got absent"),
+    ({"layers": 0}, "layers must be at least 1, got 0"),
+    ({"num_heads": 5}, "model_dim must be a multiple of num_heads, 5, got 64"),
+    ({"dropout": 1}, "dropout must be at least 0 and below 1, got 1.0"),
+    ({"learning_rate": "nan"}, "learning_rate must be above 0, got nan"),
+    ({"weight_decay": -1}, "weight_decay must be at least 0, got -1.0"),
+    ({"seed": -1}, "seed must be at least 0, got -1"),
+    ({"relations": "words"}, "words"),
+    ({"picture": "a.pdf"}, "picture must end in .png or .svg, got a.pdf"),
+    ({"picture": "a.png", "relations": "both"}, "relations must be graph, got both"),
+    ({"picture_of": 2}, "picture_of needs picture as well"),
+    ({"picture": "a.png", "picture_of": 401}, "picture_of must be from 1 to 400, got 401"),
+    ({"output": "/"}, "output must be a file, got a directory, /"),
+    ({"output": "/proc/x.json"}, "/proc"),
+]
+
+
+@pytest.mark.parametrize("values, message", WRONG, ids=[message for _, message in WRONG])
+def test_wrong_flags_are_told(values, message, monkeypatch, capfd):
+    assert call(train_graph.main, flags(**values), monkeypatch) == 2
+    told = capfd.readouterr().err
+    assert told.startswith("error: ") and message in told and told.count("\n") == 1
