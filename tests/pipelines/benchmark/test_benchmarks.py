@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pipelines.benchmark import attention, data, decoding, memory, training_step
+from pipelines.benchmark import attention, data, decoding, graph_memory, memory, training_step
 from pipelines.benchmark.measuring import ratios, seconds_in_turns
 from tests.support.runs import call, flags, run_command
 
@@ -66,6 +66,17 @@ def test_memory(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_graph_memory(tmp_path, monkeypatch):
+    """In training the form of the paper holds the vectors of all pairs, [B, T, T, H]: 84 MB."""
+    sizes = {"batch": 4, "length": 256, "num_relations": 50, "num_heads": 2, "head_dim": 80}
+    results = measure(graph_memory.main, tmp_path, monkeypatch, **sizes)
+    forward, training = results["memory"]
+    assert not forward["training"] and forward["keras"] > 1
+    whole = results["one_tensor"]["[B, T, T, H]"]
+    assert training["bucketed"] < whole < training["transpose_reshape"]
+
+
+@pytest.mark.slow
 def test_decoding(trained_run, corpus, tmp_path):
     """In a process of its own, which may choose how many threads TensorFlow has."""
     output = tmp_path / "results.json"
@@ -98,6 +109,7 @@ def test_forms(trained_run, corpus, tmp_path):
         (attention.main, {"head_dim": 0}, "head_dim must be at least 1, got 0"),
         (attention.main, {"dtype": "int8"}, "int8"),
         (memory.main, {"lengths": 1}, "lengths must be at least 2, got [1]"),
+        (graph_memory.main, {"batch": 0}, "batch must be at least 1, got 0"),
         (training_step.main, {"preset": "huge"}, "preset must be one of tiny, base, big, "),
         (training_step.main, {"length": 0}, "length must be from 1 to tokens, 4096, got 0"),
         (
