@@ -197,6 +197,11 @@ def edge_relations(
 def _checked_edges(edges: Any, length: int | Tensor, num_labels: int) -> Tensor:
     """Edges as int32. They are refused where their values are known and wrong."""
     edges = edges if hasattr(edges, "dtype") else np.asarray(edges)
+    if isinstance(edges, keras.KerasTensor):
+        raise ValueError(
+            "`edges` must be an array or a tensor: label those of a functional model in the `call` "
+            f"of a layer. Received: {edges}"
+        )
     dtype = keras.backend.standardize_dtype(edges.dtype)
     if "int" not in dtype or len(edges.shape) not in (2, 3) or edges.shape[-1] not in (3, None):
         raise ValueError(

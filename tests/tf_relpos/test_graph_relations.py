@@ -1,12 +1,25 @@
 """Labels of graphs: against loops, and against networkx where there are paths."""
 
+import keras
 import networkx
 import numpy as np
 import pytest
 from keras import ops
 
-from tests.support.layer_checks import COMPILED_MODES, MODES, compile_function, to_numpy
-from tf_relpos import edge_relations, joint_relations, path_relations, stack_relations
+from tests.support.layer_checks import (
+    COMPILED_MODES,
+    MODES,
+    assert_close,
+    compile_function,
+    to_numpy,
+)
+from tf_relpos import (
+    RelationAwareAttention,
+    edge_relations,
+    joint_relations,
+    path_relations,
+    stack_relations,
+)
 
 B, T, M, E = 2, 7, 11, 5
 PADDING = (-1, -1, -1)
@@ -118,6 +131,35 @@ def test_padded_batches_of_tf_data(rng):
         np.testing.assert_array_equal(found[:size, :size], expected)
         np.testing.assert_array_equal(path[:size, :size], to_numpy(path_relations(expected, 2)))
         assert not np.any(found[size:] >= 0)
+
+
+class Labels(keras.layers.Layer):
+    def call(self, edges):
+        return edge_relations(edges, T, E, inverse=True, labels_per_edge=2)
+
+    def compute_output_spec(self, edges):
+        return keras.KerasTensor((edges.shape[0], T, T, 2), "int32")
+
+
+@pytest.mark.tensorflow_only
+def test_a_model_of_edges_is_exported_to_litert(rng, tmp_path):
+    """Several labels on an edge, a mask, and tables of each head."""
+    from ai_edge_litert.interpreter import Interpreter
+
+    x, edges = keras.Input((T, 3)), keras.Input((M, 3), dtype="int32")
+    relations = Labels()(edges)
+    seen = ops.any(relations >= 0, -1)
+    layer = RelationAwareAttention(3, 2, 2 * E, heads_share_relations=False)
+    model = keras.Model([x, edges], layer(x, x, relations=relations, attention_mask=seen))
+    arrays = rng.normal(size=(1, T, 3)).astype("float32"), random_edges(rng)[:1]
+    model.export(tmp_path / "model.tflite", format="litert", verbose=False)
+    runner = Interpreter(str(tmp_path / "model.tflite")).get_signature_runner()
+    by_type = {array.dtype: array for array in arrays}
+    inputs = {name: by_type[np.dtype(d["dtype"])] for name, d in runner.get_input_details().items()}
+    (output,) = runner(**inputs).values()
+    assert_close(output, model([*arrays]))
+    with pytest.raises(ValueError, match="`call` of a layer"):
+        edge_relations(edges, T, E)
 
 
 @pytest.mark.parametrize("mode", MODES)
