@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from pipelines.benchmark import attention, data, decoding, graph_memory, memory, training_step
+from pipelines.benchmark import attention, data, decoding, graph_memory, memory, training_step, web
 from pipelines.benchmark.measuring import ratios, seconds_in_turns
+from tests.support.browser import need_browser
 from tests.support.runs import call, flags, run_command
 
 pytestmark = pytest.mark.tensorflow_only
@@ -89,6 +90,18 @@ def test_decoding(trained_run, corpus, tmp_path):
 
 
 @pytest.mark.slow
+def test_web(trained_run, corpus, tmp_path, monkeypatch):
+    """Both threads of the page come from its service worker."""
+    need_browser()
+    given = {"run_dir": trained_run, "source": corpus / "test.en", "sentences": 2, "turns": 1}
+    for threads in (1, 2):
+        records = measure(web.main, tmp_path, monkeypatch, **given, threads=threads)["web"]
+        assert [record["quantization"] for record in records] == ["int8", "none"]
+        assert all(record["start_up_s"] > 0 for record in records)
+        assert all(rate > 0 for record in records for rate in record["per_s"].values())
+
+
+@pytest.mark.slow
 def test_forms(trained_run, corpus, tmp_path):
     """In a process of its own, which may switch TensorFlow's messages off."""
     output = tmp_path / "results.json"
@@ -117,6 +130,12 @@ def test_forms(trained_run, corpus, tmp_path):
             {"run_dir": "r", "source": "s", "sentences": 7},
             "sentences must be at least 8, got 7",
         ),
+        (
+            web.main,
+            {"run_dir": "r", "source": "s", "sentences": 0},
+            "sentences must be at least 1, got 0",
+        ),
+        (web.main, {"run_dir": "r", "source": "s", "threads": 3}, "threads must be 1 or 2, got 3"),
         (data.main, {"pairs": 0}, "pairs must be at least 1, got [0]"),
     ],
 )
