@@ -45,6 +45,7 @@ WRONG = {
         ["--run_dir", "x", "--source", "x", "--reference", "x", "y", "--comet", "x"],
         ["--run_dir", "x", "--source", "x", "--reference", "x", "--tokenize", "x"],
     ],
+    "train_graph": [["--layers", "0"], ["--train", "x"], ["--train", "x", "--hold_out", "0.5"]],
     "score": [["--nosuchflag", "3"], ["--model", "x", "--source", "absent", "--target", "x"]],
     "translate": [
         ["--nosuchflag", "3"],
