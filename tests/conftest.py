@@ -10,6 +10,10 @@ if os.environ.get("KERAS_BACKEND") == "jax":  # which compiles each operation fo
         "XLA_FLAGS",
         "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
     )
+if (
+    os.environ.get("KERAS_BACKEND") == "torch"
+):  # whose threads wait for each other, worker by worker
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest

@@ -195,9 +195,12 @@ def attend_in_blocks(
             results, _ = _in_blocks(of_block, attention, parts, ())
             return results, ops.zeros((0, 0, 0, 0), _exact(attention.query))
 
-        return either(whole, in_blocks)
+        results, exact = either(whole, in_blocks)
+        return _join(results), exact
 
-    def gradient(inputs: Sequence[Tensor], exact: Tensor, *by_results: Tensor) -> tuple[Any, ...]:
+    def gradient(inputs: Sequence[Tensor], exact: Tensor, by_joined: Tensor) -> tuple[Any, ...]:
+        by_results = _part(by_joined, value.shape[-1], with_weights)
+
         def whole() -> tuple[list[Tensor], list[Tensor]]:
             attention = attention_of(inputs)
             B, T, N, _ = ops.shape(attention.query)
@@ -224,7 +227,23 @@ def attend_in_blocks(
         return by_query, *by_others, *(None for _ in inputs[1 + len(by_others) :])
 
     inputs = (query, key, value, *tables.values(), *optional.values(), *of_relations)
-    return tuple(_with_gradient(attend, gradient, *inputs))
+    return _part(_with_gradient(attend, gradient, *inputs), value.shape[-1], with_weights)
+
+
+def _join(results: Sequence[Tensor]) -> Tensor:
+    """The attended values `[B, T, N, H]` alone, or with the weights, `[B, N, T, H + S]`: PyTorch's
+    custom gradients in Keras know functions of one result."""
+    if len(results) == 1:
+        return results[0]
+    attended, weights = results
+    return ops.concatenate([ops.transpose(attended, (0, 2, 1, 3)), weights], axis=-1)
+
+
+def _part(joined: Tensor, size: int, with_weights: bool) -> tuple[Tensor, ...]:
+    """What `_join` has joined, or their gradients; `size` is H."""
+    if not with_weights:
+        return (joined,)
+    return ops.transpose(joined[..., :size], (0, 2, 1, 3)), joined[..., size:]
 
 
 class _Attention(NamedTuple):
@@ -474,29 +493,30 @@ def sum_by_label(per_pair: Tensor, relations: Relations, num_labels: int) -> Ten
 
 
 def _with_gradient(
-    function: Callable[..., tuple[Any, Any]], gradient: Callable[..., Any], *inputs: Tensor
+    function: Callable[..., tuple[Tensor, Any]], gradient: Callable[..., Any], *inputs: Tensor
 ) -> Any:
-    """A function's results, with a gradient of its own.
+    """A function's result, with a gradient of its own.
 
     Args:
-        function: from `inputs` to the results and what `gradient` needs of them beside.
-        gradient: `(inputs, what it needs, *gradients of the results) -> gradients of the inputs`.
+        function: from `inputs` to the result and what `gradient` needs of it beside.
+        gradient: `(inputs, what it needs, gradient of the result) -> gradients of the inputs`.
         inputs: all tensors that either uses, or JAX's rematerialization loses them.
     """
 
     @ops.custom_gradient
-    def call(*inputs: Tensor) -> tuple[Any, Callable[..., Any]]:
+    def call(*inputs: Tensor) -> tuple[Tensor, Callable[..., Any]]:
         # An eager tape would record, and keep, all that the function makes. A graph does not, and
         # a second derivative needs to know what was saved from what.
         stopped = map(ops.stop_gradient, inputs) if _has_value(inputs[0]) else inputs
-        results, saved = function(*stopped)
+        result, saved = function(*stopped)
 
-        def backward(*upstream: Any, **named: Any) -> Any:  # Keras's backends pass it in two ways
-            return gradient(inputs, saved, *keras.tree.flatten([*upstream, *named.values()]))
+        def backward(*upstream: Any, **named: Any) -> Any:
+            # By its position; on PyTorch by a name, behind the inputs.
+            return gradient(inputs, saved, *(named.values() or upstream))
 
-        return results, backward
+        return result, backward
 
-    return call(*inputs)
+    return call(*map(ops.convert_to_tensor, inputs))
 
 
 def _tensors_of(relations: Relations) -> tuple[tuple[Tensor, ...], Callable[..., Relations]]:

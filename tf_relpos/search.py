@@ -175,7 +175,7 @@ def sample(
             tokens = None
         else:
             log_probs, tokens = _most_probable(logits, must_end, top_k, model)
-            log_probs, places = ops.top_k(log_probs, min(top_k, log_probs.shape[-1]))
+            log_probs, places = _sorted_top_k(log_probs, min(top_k, log_probs.shape[-1]))
             tokens = ops.take_along_axis(tokens, places, axis=1)
         possible = ops.isfinite(log_probs)
         best = ops.max(log_probs, axis=-1, keepdims=True)
@@ -265,13 +265,13 @@ class _BeamSearch(NamedTuple):
         log_probs, tokens = _most_probable(logits, must_end, K, self.model)  # [B, K, at least K]
         extensions = ops.expand_dims(beam.log_probs, -1) + log_probs
         each = ops.shape(tokens)[-1]
-        log_probs, choices = ops.top_k(ops.reshape(extensions, (B, K * each)), K)
+        log_probs, choices = _sorted_top_k(ops.reshape(extensions, (B, K * each)), K)
         parents = choices // each
         tokens = ops.take_along_axis(ops.reshape(tokens, (B, K * each)), choices, axis=1)
         ids = _write(_select(beam.ids, parents), tokens, beam.index)
         ended = tokens == self.model.config.end_id
         scores = ops.where(ended, log_probs / self.penalty(beam.index + 1), _constant(-np.inf))
-        scores, best = ops.top_k(ops.concatenate([beam.finished_scores, scores], axis=1), K)
+        scores, best = _sorted_top_k(ops.concatenate([beam.finished_scores, scores], axis=1), K)
         return _Beam(
             index=beam.index + 1,
             tokens=tokens,
@@ -472,19 +472,27 @@ def _top_k(x, count):
     num_chunks = -(-V // _CHUNK)
     count = ops.minimum(count, V) if ops.is_tensor(count) else min(count, V)
     if num_chunks == 1:
-        return ops.top_k(x, count)
+        return _sorted_top_k(x, count)
     padding = num_chunks * _CHUNK - V
     if padding:
         x = ops.pad(x, [(0, 0)] * len(axes) + [(0, padding)], constant_values=-np.inf)
     chunks = ops.reshape(x, (-1, num_chunks, _CHUNK))
     num_chosen = ops.minimum(count, num_chunks) if ops.is_tensor(count) else min(count, num_chunks)
-    _, chosen = ops.top_k(ops.max(chunks, axis=-1), num_chosen)
+    _, chosen = _sorted_top_k(ops.max(chunks, axis=-1), num_chosen)
     chosen = ops.sort(chosen, axis=-1)  # so that of equal numbers the first is found first
     numbers = _select(chunks, chosen)
-    largest, places = ops.top_k(ops.reshape(numbers, (-1, num_chosen * _CHUNK)), count)
+    largest, places = _sorted_top_k(ops.reshape(numbers, (-1, num_chosen * _CHUNK)), count)
     first = ops.take_along_axis(chosen, places // _CHUNK, axis=1) * _CHUNK
     shape = (*axes, count)
     return ops.reshape(largest, shape), ops.reshape(first + places % _CHUNK, shape)
+
+
+def _sorted_top_k(x, count):
+    """`ops.top_k`, of equal numbers the first one first, which PyTorch's leaves open; int32."""
+    if keras.backend.backend() != "torch":
+        return ops.top_k(x, count)
+    places = ops.cast(ops.argsort(-x, axis=-1)[..., :count], "int32")
+    return ops.take_along_axis(x, places, axis=-1), places
 
 
 def _select(x, choices):

@@ -87,7 +87,10 @@ def last_weights(run_dir):
     return step, np.concatenate([w.ravel() for w in model.get_weights()])
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
+)
 def test_an_interrupted_run_goes_on_as_if_nothing_had_been(corpus, uninterrupted, tmp_path, number):
     step = random.randint(30, 60)
     print(f"interrupted at step {step}")

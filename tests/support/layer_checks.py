@@ -1,7 +1,7 @@
 """Checks that hold for every layer, and the runners that make them backend-neutral.
 
 `check_layer` is what a Keras user takes for granted of any layer. `compile_runner` runs a layer
-forward and backward eagerly, as a graph with unknown lengths, or under XLA.
+forward and backward eagerly, as a graph with unknown lengths, or under XLA; PyTorch eagerly alone.
 """
 
 import json
@@ -15,7 +15,9 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
 BACKEND = keras.backend.backend()
-MODES = ("eager", "graph", "xla") if BACKEND == "tensorflow" else ("eager", "xla")
+MODES = {"tensorflow": ("eager", "graph", "xla"), "jax": ("eager", "xla"), "torch": ("eager",)}[
+    BACKEND
+]
 COMPILED_MODES = MODES[1:]
 
 
@@ -59,7 +61,7 @@ def compile_function(function, mode, arrays, shapes=None):
             for name, array in arrays.items()
         }
         compiled = tf.function(function, input_signature=[signature], jit_compile=mode == "xla")
-    elif mode != "eager":
+    elif mode != "eager" and BACKEND == "jax":
         import jax
 
         compiled = jax.jit(function)
@@ -96,6 +98,15 @@ def gradient_function(function, names):
 
         return run
 
+    if BACKEND == "torch":
+
+        def run(tensors):
+            sources = {name: tensors[name].detach().requires_grad_() for name in names}
+            output = function({**tensors, **sources})
+            return output, torch_gradients(output, tensors["upstream"], sources)
+
+        return run
+
     import jax
 
     def loss(sources, tensors):
@@ -108,6 +119,17 @@ def gradient_function(function, names):
         return output, gradients
 
     return run
+
+
+def torch_gradients(output, upstream, sources):
+    """PyTorch's gradients of `sum(output * upstream)` by each source, zeros where it is unused."""
+    import torch
+
+    loss = torch.sum(output * upstream.to(output.dtype))
+    gradients = torch.autograd.grad(
+        loss, list(sources.values()), allow_unused=True, materialize_grads=True
+    )
+    return dict(zip(sources, gradients, strict=True))
 
 
 def compile_runner(layer, mode, example, shapes=None, **call_arguments):
@@ -134,6 +156,16 @@ def compile_runner(layer, mode, example, shapes=None, **call_arguments):
             return output, dict(zip([*names, *variables], gradients, strict=True))
 
         return compile_function(run, mode, example, shapes)
+
+    if BACKEND == "torch":
+
+        def run(tensors):
+            sources = {name: tensors[name].detach().requires_grad_() for name in names}
+            output = layer(**_without_upstream({**tensors, **sources}), **call_arguments)
+            sources.update({name: variable.value for name, variable in variables.items()})
+            return output, torch_gradients(output, tensors["upstream"], sources)
+
+        return compile_function(run, mode, example)
 
     def call(tensors):
         trainable = [tensors[name] for name in variables]
@@ -246,7 +278,8 @@ def _check_mixed_precision(make_layer, layer, inputs, output, tolerance):
 def _check_fit(layer, inputs, output, still):
     model = _functional(layer, inputs, lengths_known=True)
     before = [np.array(to_numpy(v.value)) for v in layer.trainable_variables]
-    model.compile(keras.optimizers.SGD(0.1), "mean_squared_error", jit_compile=True)
+    compiles = BACKEND != "torch"  # whose compiler takes a minute
+    model.compile(keras.optimizers.SGD(0.1), "mean_squared_error", jit_compile=compiles)
     target = np.random.default_rng(0).normal(size=output.shape).astype("float32")
     history = model.fit(inputs, target, epochs=3, batch_size=len(output), verbose=0)
     losses = history.history["loss"]

@@ -48,7 +48,7 @@ def run(make, loss, as_dataset):
 
 crossentropy = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 print(json.dumps([run(MODEL, loss, as_dataset)
-                  for loss in (crossentropy, smoothed_cross_entropy) for as_dataset in (0, 1)]))
+                  for loss, as_dataset in ((crossentropy, 0), (smoothed_cross_entropy, 1))]))
 """
 
 
@@ -56,7 +56,7 @@ print(json.dumps([run(MODEL, loss, as_dataset)
 @pytest.mark.parametrize("model", ["transformer", "layers"])
 def test_keras_fit_evaluate_and_predict_on_two_devices(model):
     results = json.loads(run_python(PROGRAM.replace("MODEL", model)).splitlines()[-1])
-    assert len(results) == 4
+    assert len(results) == 2
     for result in results:
         assert result["losses"][-1] < result["losses"][0]
         assert result["after"] < result["losses"][0]

@@ -140,7 +140,7 @@ def test_xla_trains_alike(rng, part):
     assert_close(weights(compiled), weights(plain), tolerance=1e-4)
 
 
-@pytest.mark.parametrize("xla", ["nothing", "model"])
+@pytest.mark.parametrize("xla", [pytest.param("nothing", marks=pytest.mark.slow), "model"])
 def test_dropout_is_a_function_of_seed_and_step(rng, xla):
     """With a learning rate of 0 nothing but the masks tells one step from another."""
     same = [batch(rng)] * 5
