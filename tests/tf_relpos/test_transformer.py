@@ -380,8 +380,8 @@ def test_half_precision(rng):
     "options", [{}, {"steps_per_execution": 2}, {"jit_compile": True}], ids=lambda o: str([*o])
 )
 def test_keras_fit_trains_it(rng, options):
-    if BACKEND == "torch" and options:
-        pytest.skip("Keras takes one step at a time on PyTorch, whose compiler takes minutes")
+    if options != {"tensorflow": options, "jax": {"jit_compile": True}, "torch": {}}[BACKEND]:
+        pytest.skip("slow there, or refused by Keras")
     model = make_model(rng, encoder_layers=1, decoder_layers=1, dropout=0.0)
     model.compile(
         keras.optimizers.Adam(0.01),
@@ -459,6 +459,7 @@ def test_only_a_config_makes_a_model():
 @pytest.mark.parametrize(
     "mode, tolerance", [("int8", 0.06), pytest.param("int4", 0.5, marks=pytest.mark.slow)]
 )
+@pytest.mark.tensorflow_only  # elsewhere `test_uses` quantizes
 def test_quantized(rng, tmp_path, mode, tolerance):
     """The softmax uses the table of the embedding, which then holds integers and scales."""
     model = make_model(rng, position="both")
