@@ -237,14 +237,18 @@ def _ctrl_c():
 
 @pytest.mark.usefixtures("_ctrl_c")
 def test_an_interruption_does_not_wait_for_what_is_learnt(tmp_path):
+    was_heard = threading.Event()
+
     def interrupted():
-        for seed in range(160):  # seconds of learning, all of it in native code
-            yield from sentences(500, seed)
+        yield from sentences(500, seed=0)
         os.kill(os.getpid(), signal.SIGINT)
+        assert was_heard.wait(60)
+        yield from sentences(500, seed=1)
 
     with pytest.raises(KeyboardInterrupt):
         train_tokenizer(interrupted(), 300, tmp_path / "tokenizer.model")
     [learning] = [thread for thread in threading.enumerate() if thread.name == "native code"]
+    was_heard.set()
     learning.join()
     assert list(tmp_path.iterdir()) == []
 
