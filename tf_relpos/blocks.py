@@ -37,8 +37,8 @@ class Past(NamedTuple):
 
     Attributes:
         num_hypotheses: K, an int or a scalar int tensor.
-        bias: float32 `[B, 1, K, L*K]`, added to scores: 0 where a hypothesis has been, or so low
-            that the entry gets no weight.
+        bias: float32 `[B, 1, K, L*K]`, added to scores: 0 where a hypothesis has been, as
+            far as the attention's window reaches, or so low that the entry gets no weight.
         distances: int32 `[L*K]`, from this position to that of each entry.
         is_here: bool `[L*K]`, the entries of this position; None where caches grow, and it is
             appended.

@@ -9,7 +9,6 @@ import math
 from typing import Any, NamedTuple
 
 import keras
-import numpy as np
 from keras import ops
 
 from tf_relpos.attention import EdgeAttention
@@ -25,9 +24,7 @@ from tf_relpos.relations import (
 
 # Queries that share a window of keys, where the window reaches less far: smaller blocks compute
 # fewer pairs that nobody sees, larger ones make better products.
-BLOCK = 64
-# Added to the score of a pair that is not seen: half of the lowest float32, for finite sums.
-NEVER = float(np.finfo("float32").min) / 2
+SMALLEST_BLOCK = 64
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -190,11 +187,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
                 has not been built.
         """
         self._check_stackable()
-        if not self.built:
-            raise ValueError(
-                "`compute_cache` needs the weights of a built layer: call it, or its `build`, "
-                f"first. Received: built={self.built}"
-            )
+        self._check_built("compute_cache")
         return ops.stack(self._project(value, key), axis=1)
 
     def _compute_attention(
@@ -239,14 +232,9 @@ class RelativeMultiHeadAttention(EdgeAttention):
         Raises:
             ValueError: inputs of shapes that do not fit, or the layer has not been built.
         """
-        if not self.built:
-            raise ValueError(
-                "`score_terms` needs the weights of a built layer: call it, or its `build`, "
-                f"first. Received: built={self.built}"
-            )
+        self._check_built("score_terms")
         self._check_free_axes(query.shape, value.shape)
-        q = self._query_dense(query)
-        q = ops.multiply(q, ops.cast(self._inverse_sqrt_key_dim, q.dtype))
+        q = self._scaled_query(query)
         content = ops.einsum(self._scores_equation, q, self._key_dense(value))
         if not self.relation_keys:
             return content, ops.zeros_like(content)
@@ -259,25 +247,36 @@ class RelativeMultiHeadAttention(EdgeAttention):
         the table instead of for each key.
 
         Args:
-            query: `[B, T, D]`, as in a call of a layer that has been built.
+            query: `[B, T, D]`, as in a call.
 
         Returns:
             `[B, N, T, R]`; label r is the clipped distance r - k.
 
         Raises:
-            ValueError: the layer has no `relative_keys`.
+            ValueError: the layer has no `relative_keys`, or it has not been built.
         """
+        self._check_built("distance_scores")
         if not self.relation_keys:
             raise ValueError(
                 "`distance_scores` needs a layer with `relative_keys`. Received: "
                 f"relative_keys={self.relation_keys}"
             )
-        q = self._query_dense(query)
-        q = ops.multiply(q, ops.cast(self._inverse_sqrt_key_dim, q.dtype))
+        q = self._scaled_query(query)
         table = ops.cast(ops.convert_to_tensor(self.relation_key_embeddings), q.dtype)
         labels = ops.arange(self.num_relations, dtype="int32")
         labels = ops.broadcast_to(labels, (ops.shape(query)[1], self.num_relations))
         return self._scores_of_edges(q, labels, table)
+
+    def _scaled_query(self, query: Tensor) -> Tensor:
+        q = self._query_dense(query)
+        return ops.multiply(q, ops.cast(self._inverse_sqrt_key_dim, q.dtype))
+
+    def _check_built(self, method: str) -> None:
+        if not self.built:
+            raise ValueError(
+                f"`{method}` needs the weights of a built layer: call it, or its `build`, first. "
+                f"Received: built={self.built}"
+            )
 
     def _positions(self, T: Any, S: Any, offset: Any) -> RelativePositions | None:
         if not self.uses_relations:
@@ -361,7 +360,8 @@ class RelativeMultiHeadAttention(EdgeAttention):
             query: `[B, N, K, H]` from `project_rows`.
             keys, values: `[B, N, S, H]` from `project_heads` or `project_rows`.
             num_hypotheses: K, an int or a scalar int tensor.
-            bias: `[B, 1, K or 1, S]`, added to the scores: 0, or so low that a key gets no weight.
+            bias: `[B, 1, K or 1, S]`, added to the scores: 0, or so low that a key gets no weight,
+                as those beyond the `attention_window` must not.
             distances: int `[S]`, from the queries' position to the keys'.
         """
         N, K, H = self.num_heads, num_hypotheses, self.key_dim
@@ -371,8 +371,6 @@ class RelativeMultiHeadAttention(EdgeAttention):
             edges = _times(query, ops.swapaxes(a, -2, -1))
             scores = scores + ops.reshape(edges, (-1, N, K, ops.shape(distances)[0]))
         precise = self._softmax.compute_dtype
-        if self.attention_window is not None:
-            bias = ops.where(ops.abs(distances) <= self.attention_window, bias, NEVER)
         scores = ops.cast(scores, precise) + ops.cast(bias, precise)
         weights = ops.cast(self._softmax(scores), query.dtype)
         attended = ops.matmul(weights, values)
@@ -495,7 +493,7 @@ class _Windows(NamedTuple):
         known = isinstance(T, int) and isinstance(S, int)
         least, most = (min, max) if known else (ops.minimum, ops.maximum)
         reach = least(window, most(most(T, S) - 1, 0))
-        size = most(most(reach, least(BLOCK, T)), 1)
+        size = most(most(reach, least(SMALLEST_BLOCK, T)), 1)
         return cls(T, S, window, causal, reach, size, (T + size - 1) // size)
 
     @property

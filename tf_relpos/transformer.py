@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import keras
+import numpy as np
 from keras import ops
 
 from tf_relpos.blocks import (
@@ -24,7 +25,6 @@ from tf_relpos.blocks import (
 from tf_relpos.config import TransformerConfig, check_shape
 from tf_relpos.positions import SinusoidalPositionEncoding
 from tf_relpos.relations import Tensor
-from tf_relpos.relative_attention import NEVER
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -244,7 +244,8 @@ class Transformer(keras.Model):
         sizes = cache["ancestors"].shape[:2]
         check_shape("cache", sizes, (memory["mask"].shape[0], token_ids.shape[1]))
         check_shape("token_ids", token_ids.shape, sizes)
-        ancestors, past = _here(cache["ancestors"], index, grows=kind == "growing")
+        window = self.config.attention_window
+        ancestors, past = _here(cache["ancestors"], index, window, grows=kind == "growing")
         B, K = ops.shape(token_ids)
         x = self._embed(ops.reshape(token_ids, (-1, 1)), index, training=False)
         x = ops.reshape(x, (-1, self.config.model_dim))
@@ -276,9 +277,9 @@ class Transformer(keras.Model):
         return cls(TransformerConfig(**config.pop("config")), **config)
 
 
-def _here(ancestors, index, grows):
+def _here(ancestors, index, window, grows):
     """The ancestors `[B, K, L]` with those at position `index`, the hypotheses themselves, and the
-    `Past` that they make."""
+    `Past` that they make; of the positions in the window, if there is one."""
     B, K, L = ops.shape(ancestors)
     own = ops.reshape(ops.arange(K, dtype="int32"), (1, K, 1))
     if grows:
@@ -289,6 +290,9 @@ def _here(ancestors, index, grows):
     is_own = ops.expand_dims(ancestors, -1) == ops.arange(K, dtype="int32")  # [B, K, L, K]
     if not grows:
         is_own = is_own & ops.expand_dims(places <= index, -1)
+    if window is not None:
+        places = ops.arange(ops.shape(ancestors)[2], dtype="int32")
+        is_own = is_own & ops.expand_dims(index - places <= window, -1)
     entries = K * ops.shape(ancestors)[2]
     bias = _bias(ops.reshape(is_own, (B, 1, K, entries)))
     places = ops.arange(entries, dtype="int32") // K
@@ -296,9 +300,10 @@ def _here(ancestors, index, grows):
 
 
 def _bias(is_seen):
-    """What is added to scores."""
+    """What is added to scores: 0, or half of the lowest float32, so that the sum is finite."""
+    lowest = float(np.finfo("float32").min) / 2
     zero = ops.zeros((), dtype="float32")
-    return ops.where(is_seen, zero, ops.full((), NEVER, dtype="float32"))
+    return ops.where(is_seen, zero, ops.full((), lowest, dtype="float32"))
 
 
 def _both_ids(inputs):

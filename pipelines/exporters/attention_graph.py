@@ -25,7 +25,7 @@ def attention_graph(
         in_integers: whether the weights become integers of 8 bits.
     """
     frozen = FrozenModel(model, in_integers=in_integers)
-    pad_id = model.config.pad_id
+    pad_id, layers = model.config.pad_id, layers_with_distances(model)
 
     @tf.function(
         autograph=False,
@@ -46,7 +46,7 @@ def attention_graph(
             distances = [
                 tf.reduce_mean(inputs.layer.distance_scores(inputs.query)[0], axis=1)
                 for name, inputs in attentions.items()
-                if name in layers_with_distances(model)
+                if name in layers
             ]
         weights = tf.pad(weights, [[0, target_length - T], [0, source_length - S]])
         found = {"weights": tf.reshape(weights, [target_length, source_length])}

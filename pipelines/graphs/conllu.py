@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,7 +56,7 @@ def read_conllu(path: str) -> Iterator[Sentence]:
 def _blocks(path: str) -> Iterator[str]:
     """The lines of each sentence; those of comments alone are none."""
     lines: list[str] = []
-    for line in (*read_lines(path), ""):
+    for line in chain(read_lines(path), [""]):
         if line.strip():
             lines.append(line)
         elif lines:

@@ -28,7 +28,7 @@ LENGTHS = ("known", "unknown") if BACKEND == "tensorflow" else ("known",)
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks of three queries, the last of them not full."""
-    monkeypatch.setattr(relative_attention, "BLOCK", 3)
+    monkeypatch.setattr(relative_attention, "SMALLEST_BLOCK", 3)
 
 
 def build(rng, **options):
