@@ -11,6 +11,13 @@ class InputError(ValueError):
     """
 
 
+def check_positive(flags: object, *names: str) -> None:
+    """Raises InputError unless the fields of these names are at least 1."""
+    for name in names:
+        if getattr(flags, name) < 1:
+            raise InputError(f"{name} must be at least 1, got {getattr(flags, name)}")
+
+
 def first_line(error: Exception) -> str:
     """What an exception says, in one line."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from simple_parsing import choice
 
 from pipelines.command_line import lasting_output, parse_flags, run
-from pipelines.errors import InputError
+from pipelines.errors import InputError, check_positive
 from pipelines.files.atomic import check_writable, exclusive
 from pipelines.files.pictures import FORMATS, check_can_draw, save_figure
 from pipelines.files.records import write_json
@@ -62,9 +62,9 @@ class GraphFlags:
     """which graph of the test that is"""
 
     def __post_init__(self) -> None:
-        for name in ("layers", "model_dim", "num_heads", "epochs", "batch_nodes", "picture_of"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_positive(
+            self, "layers", "model_dim", "num_heads", "epochs", "batch_nodes", "picture_of"
+        )
         if self.model_dim % self.num_heads:
             raise InputError(
                 f"model_dim must be a multiple of num_heads, {self.num_heads}, got {self.model_dim}"

@@ -13,7 +13,7 @@ from typing import cast
 
 from pipelines.command_line import checkpoint_flag, parse_flags, run
 from pipelines.corpora.text_files import read_standard_input
-from pipelines.errors import InputError
+from pipelines.errors import InputError, check_positive
 from pipelines.progress import progress
 from pipelines.translators.base import (
     CutSources,
@@ -67,9 +67,7 @@ class TranslateFlags:
     """report the throughput on standard error"""
 
     def __post_init__(self) -> None:
-        for name in ("nbest", "batch"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_positive(self, "nbest", "batch")
         check_search(beam_size=self.beam_size, alpha=self.alpha)
         if self.alignment and self.nbest > 1:
             raise InputError(f"nbest must not be given with --alignment, got {self.nbest}")

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pipelines.benchmark.measuring import ratios, seconds_in_turns, settings_of, write_results
 from pipelines.command_line import parse_flags, run
-from pipelines.errors import InputError
+from pipelines.errors import InputError, check_positive
 
 IMPLEMENTATIONS = ("plain", "transpose_reshape", "bucketed")
 
@@ -41,9 +41,7 @@ class Benchmark:
     def __post_init__(self):
         if not all(1 <= length <= self.tokens for length in self.lengths):
             raise InputError(f"lengths must be from 1 to tokens, {self.tokens}, got {self.lengths}")
-        for name in ("num_heads", "head_dim", "max_relative_position"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_positive(self, "num_heads", "head_dim", "max_relative_position")
 
 
 def main(arguments: Sequence[str]) -> None:

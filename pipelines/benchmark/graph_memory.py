@@ -5,16 +5,13 @@ training, backward: how much more memory the process has held at its peak than b
 of its own for each number. Linux alone.
 """
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from pipelines.benchmark.measuring import settings_of, write_results
-from pipelines.benchmark.memory import peak
+from pipelines.benchmark.peak_memory import check_can_be_measured, in_a_process, megabytes_more
 from pipelines.command_line import parse_flags, run
-from pipelines.errors import InputError
+from pipelines.errors import check_positive
 
 LAYERS = ("keras", "bucketed", "transpose_reshape")
 
@@ -37,15 +34,12 @@ class Benchmark:
     """a JSON file to write"""
 
     def __post_init__(self):
-        for name in ("batch", "length", "num_relations", "num_heads", "head_dim"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_positive(self, "batch", "length", "num_relations", "num_heads", "head_dim")
 
 
 def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(Benchmark, __doc__, "python -m pipelines.benchmark.graph_memory", arguments)
-    if not Path("/proc/self/status").exists():
-        raise InputError("memory can be measured on Linux alone, where there is a /proc")
+    check_can_be_measured()
     pairs = flags.batch * flags.length**2 * 4 / 1e6
     sizes = {
         "[B, N, T, T]": pairs * flags.num_heads,
@@ -56,23 +50,16 @@ def main(arguments: Sequence[str]) -> None:
         print(f"one {name} of float32 would take {size:6.0f} MB")
     records = []
     for training in (False, True):
-        megabytes = {name: _in_a_process(flags, name, training) for name in LAYERS}
+        megabytes = {
+            name: in_a_process(measured, name, training, settings_of(flags)) for name in LAYERS
+        }
         records.append({"training": training, **megabytes})
         columns = "  ".join(f"{name} {size:6.0f} MB" for name, size in megabytes.items())
         print(f"{'training' if training else 'forward '}  {columns}", flush=True)
     write_results(flags.output, settings=settings_of(flags), one_tensor=sizes, memory=records)
 
 
-def _in_a_process(flags: Benchmark, layer: str, training: bool) -> float:
-    call = (layer, training, settings_of(flags))
-    code = f"from pipelines.benchmark.graph_memory import megabytes; print(megabytes(*{call!r}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    if done.returncode:
-        raise InputError(f"measuring {call} failed: {done.stderr.strip().splitlines()[-1]}")
-    return float(done.stdout.split()[-1])
-
-
-def megabytes(name: str, training: bool, settings: dict[str, int]) -> float:
+def measured(name: str, training: bool, settings: dict[str, int]) -> float:
     """What the process has held more at its peak, after a call than before."""
     import keras
     import tensorflow as tf
@@ -101,9 +88,7 @@ def megabytes(name: str, training: bool, settings: dict[str, int]) -> float:
     # What a first call takes beside is not counted: a short one comes before it.
     call(x[:, :9], {name: labels[:, :9, :9] for name, labels in more.items()})
     graph = call.get_concrete_function(x, more)
-    before = peak()
-    graph(x, more)
-    return (peak() - before) / 1000
+    return megabytes_more(lambda: graph(x, more))
 
 
 if __name__ == "__main__":

@@ -6,16 +6,14 @@ process has held at its peak than before, in a process of its own for each numbe
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.benchmark.measuring import settings_of, write_results
+from pipelines.benchmark.peak_memory import check_can_be_measured, in_a_process, megabytes_more
 from pipelines.command_line import parse_flags, run
-from pipelines.errors import InputError
+from pipelines.errors import InputError, check_positive
 
 if TYPE_CHECKING:
     import keras
@@ -40,23 +38,22 @@ class Benchmark:
     """a JSON file to write"""
 
     def __post_init__(self):
-        for name in ("num_heads", "head_dim", "max_relative_position"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_positive(self, "num_heads", "head_dim", "max_relative_position")
         if not all(length >= 2 for length in self.lengths):
             raise InputError(f"lengths must be at least 2, got {self.lengths}")
 
 
 def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(Benchmark, __doc__, "python -m pipelines.benchmark.memory", arguments)
-    if not Path("/proc/self/status").exists():
-        raise InputError("memory can be measured on Linux alone, where there is a /proc")
+    check_can_be_measured()
+    sizes = (flags.num_heads, flags.head_dim, flags.max_relative_position)
     records = []
     for training in (False, True):
         for mode in MODES:
             for length in flags.lengths:
                 megabytes = {
-                    name: _in_a_process(flags, name, length, mode, training) for name in LAYERS
+                    name: in_a_process(measured, name, length, mode, training, *sizes)
+                    for name in LAYERS
                 }
                 ratio = megabytes["relative"] / max(megabytes["keras"], 0.1)
                 records.append(
@@ -68,24 +65,7 @@ def main(arguments: Sequence[str]) -> None:
     write_results(flags.output, settings=settings_of(flags), memory=records)
 
 
-def _in_a_process(flags: Benchmark, layer: str, length: int, mode: str, training: bool) -> float:
-    call = (
-        layer,
-        length,
-        mode,
-        training,
-        flags.num_heads,
-        flags.head_dim,
-        flags.max_relative_position,
-    )
-    code = f"from pipelines.benchmark.memory import megabytes; print(megabytes(*{call!r}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    if done.returncode:
-        raise InputError(f"measuring {call} failed: {done.stderr.strip().splitlines()[-1]}")
-    return float(done.stdout.split()[-1])
-
-
-def megabytes(
+def measured(
     name: str, length: int, mode: str, training: bool, num_heads: int, head_dim: int, k: int
 ) -> float:
     """What the process has held more at its peak, after a call of a layer than before."""
@@ -124,15 +104,7 @@ def megabytes_of(
     # long enough for blocks of queries.
     for short in (9, 272):
         (tf.function(step) if mode == "graph" else call)(x[:, :short])
-    before = peak()
-    call(x)
-    return (peak() - before) / 1000
-
-
-def peak() -> int:
-    """The most kilobytes that the process has held so far."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return int(status.split("VmHWM:")[1].split()[0])
+    return megabytes_more(lambda: call(x))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from pipelines import export
 from pipelines.benchmark.measuring import ratios, seconds_in_turns, write_results
 from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
-from pipelines.errors import InputError
+from pipelines.errors import InputError, check_positive
 from pipelines.exporters.web_page import SOURCES
 from pipelines.translators.tflite import TFLiteTranslator
 
@@ -47,9 +47,7 @@ class Benchmark:
     """a JSON file to write"""
 
     def __post_init__(self):
-        for name in ("sentences", "turns"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_positive(self, "sentences", "turns")
         if self.threads not in (1, 2):
             raise InputError(f"threads must be 1 or 2, got {self.threads}")
 

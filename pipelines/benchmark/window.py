@@ -8,16 +8,15 @@ each number. All pairs are skipped where they would need more than `gigabytes`. 
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.benchmark.measuring import seconds_in_turns, settings_of, write_results
+from pipelines.benchmark.memory import megabytes_of
+from pipelines.benchmark.peak_memory import check_can_be_measured, in_a_process
 from pipelines.command_line import parse_flags, run
-from pipelines.errors import InputError
+from pipelines.errors import InputError, check_positive
 
 if TYPE_CHECKING:
     import keras
@@ -47,17 +46,14 @@ class Benchmark:
     """a JSON file to write"""
 
     def __post_init__(self):
-        for name in ("window", "num_heads", "head_dim", "max_relative_position"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} must be at least 1, got {getattr(self, name)}")
+        check_positive(self, "window", "num_heads", "head_dim", "max_relative_position")
         if not all(length >= 2 for length in self.lengths):
             raise InputError(f"lengths must be at least 2, got {self.lengths}")
 
 
 def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(Benchmark, __doc__, "python -m pipelines.benchmark.window", arguments)
-    if not Path("/proc/self/status").exists():
-        raise InputError("memory can be measured on Linux alone, where there is a /proc")
+    check_can_be_measured()
     from pipelines.importing import load_tensorflow
 
     load_tensorflow()
@@ -68,7 +64,7 @@ def main(arguments: Sequence[str]) -> None:
         steps = {name: _step(_layer(name, flags), length, flags.head_dim) for name in names}
         turns = seconds_in_turns(steps, flags.turns)
         seconds = {name: statistics.median(turn[name] for turn in turns) for name in names}
-        megabytes = {name: _in_a_process(flags, name, length) for name in names}
+        megabytes = {name: in_a_process(measured, name, length, flags) for name in names}
         records.append({"T": length, "seconds": seconds, "megabytes": megabytes})
         columns = (f"{name} {seconds[name]:7.3f} s {megabytes[name]:6.0f} MB" for name in names)
         print(
@@ -105,22 +101,9 @@ def _step(layer: keras.Layer, length: int, features: int) -> Callable[[], list[f
     return lambda: [float(gradient) for gradient in step()]
 
 
-def megabytes(name: str, length: int, flags: Benchmark) -> float:
+def measured(name: str, length: int, flags: Benchmark) -> float:
     """What the process has held more at its peak, after a step than before."""
-    from pipelines.benchmark.memory import megabytes_of
-
     return megabytes_of(_layer(name, flags), length, "graph", True, flags.head_dim)
-
-
-def _in_a_process(flags: Benchmark, name: str, length: int) -> float:
-    code = (
-        "from pipelines.benchmark.window import Benchmark, megabytes\n"
-        f"print(megabytes({name!r}, {length}, {flags!r}))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    if done.returncode:
-        raise InputError(f"measuring T {length} failed: {done.stderr.strip().splitlines()[-1]}")
-    return float(done.stdout.split()[-1])
 
 
 if __name__ == "__main__":

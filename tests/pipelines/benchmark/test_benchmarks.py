@@ -4,7 +4,16 @@ import json
 
 import pytest
 
-from pipelines.benchmark import attention, data, decoding, graph_memory, memory, training_step, web
+from pipelines.benchmark import (
+    attention,
+    data,
+    decoding,
+    graph_memory,
+    memory,
+    training_step,
+    web,
+    window,
+)
 from pipelines.benchmark.measuring import ratios, seconds_in_turns
 from tests.support.browser import need_browser
 from tests.support.runs import call, flags, run_command
@@ -67,6 +76,15 @@ def test_memory(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_window(tmp_path, monkeypatch, capsys):
+    sizes = {"lengths": [300, 3000], "window": 8, "num_heads": 2, "turns": 1, "gigabytes": 0.1}
+    short, long = measure(window.main, tmp_path, monkeypatch, **sizes)["steps"]
+    assert set(short["seconds"]) == set(short["megabytes"]) == {"window", "all pairs"}
+    assert set(long["seconds"]) == {"window"}
+    assert "all pairs skipped" in capsys.readouterr().out
+
+
+@pytest.mark.slow
 def test_graph_memory(tmp_path, monkeypatch):
     """In training the form of the paper holds the vectors of all pairs, [B, T, T, H]: 84 MB."""
     sizes = {"batch": 4, "length": 256, "num_relations": 50, "num_heads": 2, "head_dim": 80}
@@ -122,6 +140,8 @@ def test_forms(trained_run, corpus, tmp_path):
         (attention.main, {"head_dim": 0}, "head_dim must be at least 1, got 0"),
         (attention.main, {"dtype": "int8"}, "int8"),
         (memory.main, {"lengths": 1}, "lengths must be at least 2, got [1]"),
+        (window.main, {"window": 0}, "window must be at least 1, got 0"),
+        (window.main, {"lengths": 1}, "lengths must be at least 2, got [1]"),
         (graph_memory.main, {"batch": 0}, "batch must be at least 1, got 0"),
         (training_step.main, {"preset": "huge"}, "preset must be one of tiny, base, big, "),
         (training_step.main, {"length": 0}, "length must be from 1 to tokens, 4096, got 0"),

@@ -1,0 +1,50 @@
+"""How much more memory a process holds at its peak while something is called. Linux alone."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from pipelines.errors import InputError
+
+_STATUS = Path("/proc/self/status")
+
+
+def check_can_be_measured() -> None:
+    """Raises InputError where there is no /proc."""
+    if not _STATUS.exists():
+        raise InputError("memory can be measured on Linux alone, where there is a /proc")
+
+
+def in_a_process(function: Callable[..., float], *arguments: object) -> float:
+    """What a function of a module returns in a process of its own: a peak never falls.
+
+    Args:
+        function: prints nothing after its result has been made.
+        arguments: whose `repr` is Python that the module of the function understands.
+
+    Raises:
+        InputError: it fails; the message is the last line of its error.
+    """
+    spec = sys.modules[function.__module__].__spec__  # which knows the name of "__main__", too
+    assert spec
+    code = f"from {spec.name} import *; print({function.__name__}(*{arguments!r}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    if done.returncode:
+        last = done.stderr.strip().splitlines()[-1]
+        raise InputError(f"measuring {arguments} failed: {last}")
+    return float(done.stdout.split()[-1])
+
+
+def megabytes_more(call: Callable[[], object]) -> float:
+    """How many megabytes more the process has held at its peak, after a call than before."""
+    before = _peak()
+    call()
+    return (_peak() - before) / 1000
+
+
+def _peak() -> int:
+    """The most kilobytes that the process has held so far."""
+    return int(_STATUS.read_text(encoding="ascii").split("VmHWM:")[1].split()[0])
