@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines import export
-from pipelines.benchmark.measuring import ratios, seconds_in_turns, write_results
+from pipelines.benchmark.measuring import ratios, seconds_in_turns, take_one_thread, write_results
 from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
@@ -44,7 +44,7 @@ class Benchmark:
 def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(Benchmark, __doc__, "python -m pipelines.benchmark.decoding", arguments)
     sources = list(read_lines(flags.source))[: flags.sentences]
-    _take_one_thread()
+    take_one_thread()
     records = []
     with tempfile.TemporaryDirectory() as directory:
         forms = {form: _open(form, flags.run_dir, Path(directory) / form) for form in FORMS}
@@ -59,20 +59,6 @@ def main(arguments: Sequence[str]) -> None:
             told = ", ".join(f"{name} {rate:.1f}" for name, rate in rates.items())
             print(f"batches of {size}: {told} sentences a second, {share:.2f} of CTranslate2's")
     write_results(flags.output, sentences=len(sources), turns=flags.turns, decoding=records)
-
-
-def _take_one_thread() -> None:
-    """As many as CTranslate2 is given."""
-    from pipelines.importing import silence
-
-    with silence():
-        import tensorflow as tf
-
-    try:
-        tf.config.threading.set_intra_op_parallelism_threads(1)
-        tf.config.threading.set_inter_op_parallelism_threads(1)
-    except RuntimeError as error:
-        raise InputError(f"this needs a process of its own: {error}") from error
 
 
 def _open(form: str, run_dir: str, path: Path) -> TextTranslator:

@@ -51,6 +51,24 @@ def write_results(path: str | None, **results: object) -> None:
         Path(path).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
+def take_one_thread() -> None:
+    """For TensorFlow, which otherwise takes all cores.
+
+    Raises:
+        InputError: TensorFlow runs already in this process.
+    """
+    from pipelines.importing import silence
+
+    with silence():
+        import tensorflow as tf
+
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(1)
+    except RuntimeError as error:
+        raise InputError(f"this needs a process of its own: {error}") from error
+
+
 def _seconds(contestant: Callable[[], object]) -> float:
     began = time.perf_counter()
     contestant()

@@ -73,9 +73,8 @@ def train(task: Task, config: TrainingConfig, directory: Path | None = None) -> 
     Raises:
         InputError: what is in the directory is of another training, or cannot be read.
     """
-    sizes = [len(graph.nodes) for graph in task.train]
-    steps = len(plan(sizes, config.nodes, None))
-    model = _resumed(task, config, directory) or _new(task, config, steps)
+    steps = steps_per_epoch(task, config)
+    model = _resumed(task, config, directory) or new_model(task, config)
     done = int(model.optimizer.iterations) // steps
     if done:
         _LOG.info("resumed after epoch %d/%d", done, config.epochs)
@@ -96,6 +95,33 @@ def train(task: Task, config: TrainingConfig, directory: Path | None = None) -> 
             )
             seconds = told.seconds
     return Trained(model, (len(seeds) * steps - 1) / seconds if seconds else None)
+
+
+def new_model(task: Task, config: TrainingConfig) -> keras.Model:
+    """A compiled model with its first weights."""
+    keras.utils.set_random_seed(config.seed)
+    model = build(config.model, task)
+    updates = steps_per_epoch(task, config) * config.epochs
+    warmup = max(round(WARMUP * updates), 1)
+    rate = keras.optimizers.schedules.CosineDecay(
+        0.0, max(updates - warmup, 1), warmup_target=config.learning_rate, warmup_steps=warmup
+    )
+    optimizer = keras.optimizers.AdamW(rate, weight_decay=config.weight_decay, clipnorm=CLIPPED_AT)
+    # XLA would compile each shape anew, for longer than the training takes.
+    model.compile(
+        optimizer,
+        keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, reduction="mean_with_sample_weight"
+        ),
+        weighted_metrics=[NodeAccuracy(name="accuracy")],
+        jit_compile=False,
+    )
+    return model
+
+
+def steps_per_epoch(task: Task, config: TrainingConfig) -> int:
+    """The number of batches that the graphs to train on make."""
+    return len(plan([len(graph.nodes) for graph in task.train], config.nodes, None))
 
 
 def accuracy(model: keras.Model, task: Task, config: TrainingConfig) -> float:
@@ -125,27 +151,6 @@ def attention_of(
     ]
     classes = np.argmax(keras.ops.convert_to_numpy(model(inputs))[0], -1)
     return np.stack([keras.ops.convert_to_numpy(w)[0] for w in weights]), classes
-
-
-def _new(task: Task, config: TrainingConfig, steps: int) -> keras.Model:
-    keras.utils.set_random_seed(config.seed)
-    model = build(config.model, task)
-    updates = steps * config.epochs
-    warmup = max(round(WARMUP * updates), 1)
-    rate = keras.optimizers.schedules.CosineDecay(
-        0.0, max(updates - warmup, 1), warmup_target=config.learning_rate, warmup_steps=warmup
-    )
-    optimizer = keras.optimizers.AdamW(rate, weight_decay=config.weight_decay, clipnorm=CLIPPED_AT)
-    # XLA would compile each shape anew, for longer than the training takes.
-    model.compile(
-        optimizer,
-        keras.losses.SparseCategoricalCrossentropy(
-            from_logits=True, reduction="mean_with_sample_weight"
-        ),
-        weighted_metrics=[NodeAccuracy(name="accuracy")],
-        jit_compile=False,
-    )
-    return model
 
 
 def _resumed(task: Task, config: TrainingConfig, directory: Path | None) -> keras.Model | None:

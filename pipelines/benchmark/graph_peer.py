@@ -1,0 +1,152 @@
+"""Relations beside graph networks of PyTorch Geometric: python -m pipelines.benchmark.graph_peer
+
+The model of `pipelines.train_graph`, and the same model with its attention replaced by each of
+PyTorch Geometric's relational layers: same graphs in the same batches, same sizes, same training.
+They take turns of one epoch, with one
+thread each; what is compared is accuracy, and steps of training a second. Needs
+PyTorch and PyTorch Geometric: pip install -e '.[graphs,peers]'
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from pipelines.benchmark.measuring import ratios, settings_of, take_one_thread, write_results
+from pipelines.command_line import parse_flags, run
+from pipelines.errors import InputError, check_positive
+from pipelines.importing import import_optional, load_tensorflow
+from pipelines.train_graph import GraphFlags, config_of, read
+
+if TYPE_CHECKING:
+    from pipelines.graphs.graph import Task
+    from pipelines.graphs.training import TrainingConfig
+
+OURS = "RelationAwareAttention"
+PEERS = ("TransformerConv", "RGATConv", "FastRGCNConv")
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What to learn."""
+
+    train: str | None = None
+    """a CoNLL-U file to train on; without one, the families of `pipelines.train_graph`"""
+    test: str | None = None
+    """another to test on"""
+    hold_out: float | None = None
+    """instead of --test: test on this share of the sentences of --train, the last"""
+    epochs: int = GraphFlags.epochs
+    learning_rate: float = GraphFlags.learning_rate
+    seeds: int = 3
+    """trainings of each"""
+    output: str | None = None
+    """a JSON file to write"""
+
+    def __post_init__(self):
+        check_positive(self, "seeds", "epochs")
+        if self.epochs < 2:
+            raise InputError(f"epochs must be at least 2: the first is not timed, got {self.epochs}")
+
+
+class Contestant(Protocol):
+    """A model and its training."""
+
+    parameters: int
+
+    def train(self, epoch: int) -> None:
+        """One epoch more."""
+
+    def accuracy(self) -> float:
+        """The share of the nodes to test on that it tells the class of."""
+
+
+def main(arguments: Sequence[str]) -> None:
+    flags = parse_flags(Benchmark, __doc__, "python -m pipelines.benchmark.graph_peer", arguments)
+    for module in ("torch", "torch_geometric"):
+        import_optional(module, module, extra="peers")
+    given = (flags.train, flags.test, flags.hold_out)
+    task = read(GraphFlags(*given))
+    load_tensorflow()
+    take_one_thread()
+    records, turns = [], []
+    for seed in range(1, flags.seeds + 1):
+        rates = {"epochs": flags.epochs, "learning_rate": flags.learning_rate}
+        config = config_of(GraphFlags(*given, seed=seed, **rates))
+        contestants = _contestants(task, config)
+        turns += _race(contestants, config.epochs)
+        for name, contestant in contestants.items():
+            reached = contestant.accuracy()
+            records.append({"name": name, "seed": seed, "accuracy": reached})
+            print(f"seed {seed}  {name:22}  test accuracy {reached:.3f}", flush=True)
+    from pipelines.graphs.training import steps_per_epoch
+
+    steps = steps_per_epoch(task, config)
+    faster = ratios(turns, OURS)
+    summary = {}
+    for name, contestant in contestants.items():
+        accuracies = [record["accuracy"] for record in records if record["name"] == name]
+        summary[name] = {
+            "accuracy": statistics.mean(accuracies),
+            "spread": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
+            "parameters": contestant.parameters,
+            "steps_per_second": steps / statistics.median(turn[name] for turn in turns),
+            "seconds_over_ours": faster.get(name, 1.0),
+        }
+        told = summary[name]
+        print(
+            f"{name:22}  test accuracy {told['accuracy']:.3f}  {told['parameters']:,} parameters  "
+            f"{told['steps_per_second']:.2f} steps/s  {told['seconds_over_ours']:.2f} of the time"
+        )
+    text = [Path(path).name for path in (flags.train, flags.test) if path]
+    settings = {**settings_of(flags), "train": None, "test": None, "text": text}
+    write_results(flags.output, settings=settings, summary=summary, trainings=records, turns=turns)
+
+
+def _contestants(task: Task, config: TrainingConfig) -> dict[str, Contestant]:
+    from pipelines.benchmark.torch_graphs import GraphNetwork
+
+    peers = {name: GraphNetwork(name, task, config) for name in PEERS}
+    return {OURS: _Ours(task, config), **peers}
+
+
+def _race(contestants: dict[str, Contestant], epochs: int) -> list[dict[str, float]]:
+    """Seconds of each contestant in each epoch but the first, which compiles."""
+    turns = []
+    for epoch in range(epochs):
+        turns.append({})
+        for name, contestant in contestants.items():
+            began = time.perf_counter()
+            contestant.train(epoch)
+            turns[-1][name] = time.perf_counter() - began
+    return turns[1:]
+
+
+class _Ours:
+    def __init__(self, task: Task, config: TrainingConfig):
+        from pipelines.graphs.training import new_model
+
+        self.task, self.config = task, config
+        self.model = new_model(task, config)
+        self.parameters = self.model.count_params()
+
+    def train(self, epoch: int) -> None:
+        from pipelines.graphs.batches import batches
+
+        seeds = [(self.config.seed, epoch)]
+        labels, relations = len(self.task.labels), self.config.model.relations
+        data = batches(self.task.train, labels, relations, self.config.nodes, seeds)
+        self.model.fit(data, shuffle=False, verbose=0)
+
+    def accuracy(self) -> float:
+        from pipelines.graphs.training import accuracy
+
+        return accuracy(self.model, self.task, self.config)
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,143 @@
+"""The model of `pipelines.graphs.model` with a layer of PyTorch Geometric for its attention.
+
+The edges are the same: of the graph, their inverse, and from each node to itself. A node hears from
+the nodes that it has a label for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import nn
+from torch_geometric import nn as relational
+from torch_geometric.data import Batch, Data
+from torch_geometric.loader import DataLoader
+
+from pipelines.graphs.batches import num_relations, plan
+from pipelines.graphs.graph import Graph, Task
+from pipelines.graphs.model import ModelConfig
+from pipelines.graphs.training import CLIPPED_AT, WARMUP, TrainingConfig, steps_per_epoch
+from tf_relpos import edge_relations
+
+
+class GraphNetwork:
+    """A model with a relational layer of PyTorch Geometric, trained as `pipelines.graphs` does, by one
+    thread."""
+
+    def __init__(self, layer: str, task: Task, config: TrainingConfig):
+        torch.set_num_threads(1)
+        torch.manual_seed(config.seed)
+        self.config = config
+        self.updates = steps_per_epoch(task, config) * config.epochs
+        labels = len(task.labels)
+        self.train_data = [_data(graph, labels) for graph in task.train]
+        self.test_data = [_data(graph, labels) for graph in task.test]
+        relations = num_relations(labels, "graph")
+        sizes = task.node_kinds, relations, len(task.classes)
+        self.model = _Model(layer, config.model, *sizes)
+        self.parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), config.learning_rate, weight_decay=config.weight_decay
+        )
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._rate)
+
+    def train(self, epoch: int) -> None:
+        self.model.train()
+        for batch in self._batches(self.train_data, (self.config.seed, epoch)):
+            is_asked = batch.y >= 0
+            logits = self.model(batch)[is_asked]
+            loss = nn.functional.cross_entropy(logits, batch.y[is_asked])
+            self.optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(self.model.parameters(), CLIPPED_AT)
+            self.optimizer.step()
+            self.schedule.step()
+
+    @torch.no_grad()
+    def accuracy(self) -> float:
+        self.model.eval()
+        right = asked = 0
+        for batch in self._batches(self.test_data, None):
+            is_asked = batch.y >= 0
+            right += int((self.model(batch).argmax(-1) == batch.y)[is_asked].sum())
+            asked += int(is_asked.sum())
+        return right / asked
+
+    def _batches(self, data: Sequence[Data], seed: tuple[int, int] | None) -> DataLoader:
+        numbers = plan([graph.num_nodes for graph in data], self.config.nodes, seed)
+        return DataLoader(data, batch_sampler=[batch.tolist() for batch in numbers])
+
+    def _rate(self, step: int) -> float:
+        """Of the learning rate, at an update: see `pipelines.graphs.training`."""
+        warmup = max(round(WARMUP * self.updates), 1)
+        if step < warmup:
+            return step / warmup
+        done = min((step - warmup) / max(self.updates - warmup, 1), 1.0)
+        return 0.5 * (1 + math.cos(math.pi * done))
+
+
+def _data(graph: Graph, num_labels: int) -> Data:
+    T = len(graph.nodes)
+    relations = edge_relations(graph.edges, T, num_labels, inverse=True, self_loops=True)
+    relations = np.asarray(relations)
+    queries, keys = np.nonzero(relations >= 0)
+    return Data(
+        x=torch.from_numpy(graph.nodes).long(),
+        edge_index=torch.from_numpy(np.stack([keys, queries])),  # from, to
+        edge_type=torch.from_numpy(relations[queries, keys]).long(),
+        y=torch.from_numpy(graph.targets).long(),
+        num_nodes=T,
+    )
+
+
+class _Model(nn.Module):
+    def __init__(
+        self, layer: str, config: ModelConfig, node_kinds: int, relations: int, classes: int
+    ):
+        super().__init__()
+        size = config.model_dim
+        self.embedding = nn.Embedding(node_kinds, size)
+        self.blocks = nn.ModuleList(_Block(layer, config, relations) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(size)
+        self.logits = nn.Linear(size, classes)
+
+    def forward(self, batch: Batch) -> torch.Tensor:
+        x = self.embedding(batch.x)
+        for block in self.blocks:
+            x = block(x, batch.edge_index, batch.edge_type)
+        return self.logits(self.norm(x))
+
+
+class _Block(nn.Module):
+    def __init__(self, layer: str, config: ModelConfig, relations: int):
+        super().__init__()
+        size, heads = config.model_dim, config.num_heads
+        self.norm = nn.LayerNorm(size)
+        # Two of the layers take the labels themselves, the third a vector for each edge.
+        self.vectors = nn.Embedding(relations, size) if layer == "TransformerConv" else None
+        self.layer = {
+            "TransformerConv": lambda: relational.TransformerConv(
+                size, size // heads, heads, edge_dim=size
+            ),
+            "RGATConv": lambda: relational.RGATConv(size, size // heads, relations, heads=heads),
+            "FastRGCNConv": lambda: relational.FastRGCNConv(size, size, relations),
+        }[layer]()
+        self.drop = nn.Dropout(config.dropout)
+        self.feed_forward = nn.Sequential(
+            nn.LayerNorm(size),
+            nn.Linear(size, 2 * size),
+            nn.GELU(),
+            nn.Dropout(config.dropout),
+            nn.Linear(2 * size, size),
+            nn.Dropout(config.dropout),
+        )
+
+    def forward(
+        self, x: torch.Tensor, edge_index: torch.Tensor, edge_type: torch.Tensor
+    ) -> torch.Tensor:
+        edges = edge_type if self.vectors is None else self.vectors(edge_type)
+        x = x + self.drop(self.layer(self.norm(x), edge_index, edges))
+        return x + self.feed_forward(x)
