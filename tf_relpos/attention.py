@@ -13,6 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from tf_relpos.caches import check_update_index, fits, given, write
 from tf_relpos.config import (
     IMPLEMENTATIONS,
     check_boolean,
@@ -384,20 +385,104 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         axis = self._attention_axes[0]
         return ops.shape(query)[axis], ops.shape(query if value is None else value)[axis]
 
-    def _specs(
-        self, query: Tensor, value: Tensor, key: Tensor | None, key_lengths: Shape
-    ) -> tuple[keras.KerasTensor, keras.KerasTensor]:
-        """The symbolic output and weights, with keys of `key_lengths`."""
+    def compute_cache(self, value: Tensor, key: Tensor | None = None) -> Tensor:
+        """Projected keys and values `[B, 2, S, N, H]` of the inputs `[B, S, D]`.
+
+        Raises:
+            ValueError: `value_dim` differs from `key_dim`, so that they do not stack, or the layer
+                has not been built.
+        """
+        self._check_stackable()
+        self._check_built("compute_cache")
+        return ops.stack(self._project(value, key), axis=1)
+
+    def _check_built(self, method: str) -> None:
+        if not self.built:
+            raise ValueError(
+                f"`{method}` needs the weights of a built layer: call it, or its `build`, first. "
+                f"Received: built={self.built}"
+            )
+
+    def _check_stackable(self) -> None:
+        if self.key_dim != self.value_dim:
+            raise ValueError(
+                "`cache` needs value_dim = key_dim, so that keys and values stack. "
+                f"Received: value_dim={self.value_dim}, key_dim={self.key_dim}"
+            )
+
+    def _check_call(
+        self, query: Tensor, value: Tensor, key: Tensor | None, cache: Any, index: Any
+    ) -> Any:
+        """Refuses shapes that do not fit. Returns `cache_update_index`, an int if it is known."""
+        if cache is None:
+            if index is not None:
+                raise ValueError(
+                    "`cache_update_index` needs a `cache`. "
+                    f"Received: cache=None, cache_update_index={index!r}"
+                )
+            self._check_free_axes(query.shape, value.shape, None if key is None else key.shape)
+            return None
+        self._check_stackable()
+        batch = query.shape[0] if index is None or query.shape[0] is not None else value.shape[0]
+        expected = (batch, 2, None, self.num_heads, self.key_dim)
+        if len(query.shape) != 3 or not fits(cache.shape, expected):
+            raise ValueError(
+                "`cache` must have the shape [B, 2, S_max, N, H] = "
+                f"{expected} beside a query [B, T, D]. "
+                f"Received: cache of shape {tuple(cache.shape)}, query of shape "
+                f"{tuple(query.shape)}"
+            )
+        if index is None:
+            return None
+        if not fits(value.shape, (batch, None, None)):
+            raise ValueError(
+                f"`value` must have the shape [B, T, D] with B = {batch}. "
+                f"Received: value of shape {tuple(value.shape)}"
+            )
+        return check_update_index(index, value.shape[1], cache.shape[2])
+
+    def _visible_in_cache(
+        self, query: Tensor, value: Tensor, cache: Tensor, offset: Any, use_causal_mask: bool
+    ) -> Tensor | None:
+        """Which of the cache's S positions each query may see: bool `[1, T, S]`, None for all."""
+        T, S = ops.shape(query)[1], ops.shape(cache)[2]
+        window = self._sliding_window
+        seen = None
+        if use_causal_mask or window is not None or offset is not None:
+            seen = visible(
+                T, S, 0 if offset is None else offset, causal=use_causal_mask, window=window
+            )
+        if offset is not None:
+            num_written = offset + ops.shape(value)[1]
+            seen = seen & (ops.arange(S, dtype="int32") < num_written)
+        return seen
+
+    def _written(
+        self, cache: Tensor, value: Tensor, key: Tensor | None, offset: int | Tensor | None
+    ) -> Tensor:
+        """The cache with the given positions; as it is without an `offset`."""
+        return cache if offset is None else write(cache, self.compute_cache(value, key), offset)
+
+    def _symbolic(
+        self,
+        query: Tensor,
+        value: Tensor,
+        key: Tensor | None,
+        cache: Tensor | None,
+        return_attention_scores: bool,
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
+        """What a call returns: the output, with weights and cache where they are asked for."""
         key_shape = None if key is None else key.shape
         shape = self.compute_output_shape(query.shape, value.shape, key_shape)
         axes = self._positive_axes(len(query.shape))
         free = [n for axis, n in enumerate(query.shape[:-1]) if axis not in axes]
-        weights = (*free, self.num_heads, *(query.shape[axis] for axis in axes), *key_lengths)
+        keys = [value.shape[axis] for axis in axes] if cache is None else [cache.shape[2]]
+        by_key = (*free, self.num_heads, *(query.shape[axis] for axis in axes), *keys)
         dtype = self.compute_dtype
-        return keras.KerasTensor(shape, dtype=dtype), keras.KerasTensor(weights, dtype=dtype)
-
-    def _key_lengths(self, value: Tensor) -> Shape:
-        return tuple(value.shape[axis] for axis in self._positive_axes(len(value.shape)))
+        output = keras.KerasTensor(shape, dtype=dtype)
+        weights = keras.KerasTensor(by_key, dtype=dtype) if return_attention_scores else None
+        cache = None if cache is None else keras.KerasTensor(cache.shape, dtype=cache.dtype)
+        return given(output, weights, cache)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "implementation": self.implementation}
@@ -434,6 +519,9 @@ class RelationAwareAttention(EdgeAttention):
             labels on an edge, whose vectors add. A negative label is no edge information: it adds
             nothing (the pair is still attended; use `attention_mask` to forbid it). Labels of R and
             above add nothing either; they are refused where their values are known (eager calls).
+        cache, cache_update_index: keys and values of earlier nodes, for a graph that grows or nodes
+            that are asked again and again: see `RelativeMultiHeadAttention`. S is then S_max, also
+            of `relations`: what joins the T given nodes to all that there is room for.
 
     Inputs are `[B, T, D]`. With `attention_axes=-2` they may be `[B, ..., T, D]`: all but the
     positions and the features is batch, and shares the `relations` of its sentence.
@@ -496,30 +584,35 @@ class RelationAwareAttention(EdgeAttention):
         training: bool | None = None,
         use_causal_mask: bool = False,
         relations: Tensor | None = None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
-        edges = self._edges(query, value, key, relations)
-        attention_mask = self._compute_attention_mask(
-            query, value, query_mask, value_mask, key_mask, attention_mask, use_causal_mask
-        )
+        cache: Tensor | None = None,
+        cache_update_index: int | Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, ...]:
+        offset = self._check_call(query, value, key, cache, cache_update_index)
+        edges = self._edges(query, value, relations, cache)
+        if cache is None:
+            mask = self._compute_attention_mask(
+                query, value, query_mask, value_mask, key_mask, attention_mask, use_causal_mask
+            )
+            projected = self._project(value, key)
+        else:
+            mask = self._visible_in_cache(query, value, cache, offset, use_causal_mask)
+            mask = both(attention_mask, mask)
+            cache = self._written(cache, value, key, offset)
+            projected = cache[:, 0], cache[:, 1]
         output, weights = self._attend(
-            query,
-            *self._project(value, key),
-            attention_mask,
-            training,
-            return_attention_scores,
-            **edges,
+            query, *projected, mask, training, return_attention_scores, **edges
         )
-        return (output, weights) if return_attention_scores else output
+        return given(output, weights if return_attention_scores else None, cache)
 
     def _edges(
-        self, query: Tensor, value: Tensor, key: Tensor | None, relations: Any
+        self, query: Tensor, value: Tensor, relations: Any, cache: Tensor | None
     ) -> dict[str, Tensor]:
         """The labels, checked, where they are in use."""
-        self._check_free_axes(query.shape, value.shape, None if key is None else key.shape)
         if not self.uses_relations:
             return {}
         axis = self._positive_axes(len(query.shape))[0]
-        lengths = (query.shape[axis], value.shape[axis])
+        keys = value.shape[axis] if cache is None else cache.shape[2]
+        lengths = (query.shape[axis], keys)
         relations = check_relations(relations, self.num_relations, lengths, query.shape[0])
         return {"relations": relations}
 
@@ -545,10 +638,12 @@ class RelationAwareAttention(EdgeAttention):
         training: bool | None = None,
         use_causal_mask: bool = False,
         relations: Tensor | None = None,
-    ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
-        self._edges(query, value, key, relations)
-        output, weights = self._specs(query, value, key, self._key_lengths(value))
-        return (output, weights) if return_attention_scores else output
+        cache: Tensor | None = None,
+        cache_update_index: int | Tensor | None = None,
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
+        self._check_call(query, value, key, cache, cache_update_index)
+        self._edges(query, value, relations, cache)
+        return self._symbolic(query, value, key, cache, return_attention_scores)
 
     def get_config(self) -> dict[str, Any]:
         return {

@@ -12,13 +12,12 @@ import keras
 from keras import ops
 
 from tf_relpos.attention import EdgeAttention
+from tf_relpos.caches import given
 from tf_relpos.config import check_boolean, check_distance, check_max_relative_position
 from tf_relpos.relations import (
     RelativePositions,
-    Shape,
     Tensor,
     both,
-    known_value,
     visible,
 )
 
@@ -160,14 +159,14 @@ class RelativeMultiHeadAttention(EdgeAttention):
         else:
             mask = self._visible_in_cache(query, value, cache, offset, use_causal_mask)
             mask = both(attention_mask, mask)
-            if offset is not None:
-                cache = _write(cache, self.compute_cache(value, key), offset)
-                edges["query_offset"] = offset
+            cache = self._written(cache, value, key, offset)
             projected = cache[:, 0], cache[:, 1]
+            if offset is not None:
+                edges["query_offset"] = offset
         output, weights = self._attend(
             query, *projected, mask, training, return_attention_scores, **edges
         )
-        return _given(output, weights if return_attention_scores else None, cache)
+        return given(output, weights if return_attention_scores else None, cache)
 
     def _windows(self, query: Tensor, value: Tensor, causal: bool) -> _Windows | None:
         """How queries go in blocks, each beside the keys of its window; None if they do not."""
@@ -178,17 +177,6 @@ class RelativeMultiHeadAttention(EdgeAttention):
         if isinstance(T, int) and isinstance(S, int) and r >= max(T, S) - 1:
             return None
         return _Windows.of(T, S, r, causal)
-
-    def compute_cache(self, value: Tensor, key: Tensor | None = None) -> Tensor:
-        """Projected keys and values `[B, 2, S, N, H]` of the inputs `[B, S, D]`.
-
-        Raises:
-            ValueError: `value_dim` differs from `key_dim`, so that they do not stack, or the layer
-                has not been built.
-        """
-        self._check_stackable()
-        self._check_built("compute_cache")
-        return ops.stack(self._project(value, key), axis=1)
 
     def _compute_attention(
         self,
@@ -270,13 +258,6 @@ class RelativeMultiHeadAttention(EdgeAttention):
     def _scaled_query(self, query: Tensor) -> Tensor:
         q = self._query_dense(query)
         return ops.multiply(q, ops.cast(self._inverse_sqrt_key_dim, q.dtype))
-
-    def _check_built(self, method: str) -> None:
-        if not self.built:
-            raise ValueError(
-                f"`{method}` needs the weights of a built layer: call it, or its `build`, first. "
-                f"Received: built={self.built}"
-            )
 
     def _positions(self, T: Any, S: Any, offset: Any) -> RelativePositions | None:
         if not self.uses_relations:
@@ -388,60 +369,6 @@ class RelativeMultiHeadAttention(EdgeAttention):
         table = ops.cast(ops.convert_to_tensor(table), dtype)
         return ops.take(table, ops.clip(distances, -k, k) + k, axis=-2)
 
-    def _check_stackable(self) -> None:
-        if self.key_dim != self.value_dim:
-            raise ValueError(
-                "`cache` needs value_dim = key_dim, so that keys and values stack. "
-                f"Received: value_dim={self.value_dim}, key_dim={self.key_dim}"
-            )
-
-    def _check_call(
-        self, query: Tensor, value: Tensor, key: Tensor | None, cache: Any, index: Any
-    ) -> Any:
-        """Refuses shapes that do not fit. Returns `cache_update_index`, an int if it is known."""
-        if cache is None:
-            if index is not None:
-                raise ValueError(
-                    "`cache_update_index` needs a `cache`. "
-                    f"Received: cache=None, cache_update_index={index!r}"
-                )
-            self._check_free_axes(query.shape, value.shape, None if key is None else key.shape)
-            return None
-        self._check_stackable()
-        batch = query.shape[0] if index is None or query.shape[0] is not None else value.shape[0]
-        expected = (batch, 2, None, self.num_heads, self.key_dim)
-        if len(query.shape) != 3 or not _fits(cache.shape, expected):
-            raise ValueError(
-                "`cache` must have the shape [B, 2, S_max, N, H] = "
-                f"{expected} beside a query [B, T, D]. "
-                f"Received: cache of shape {tuple(cache.shape)}, query of shape "
-                f"{tuple(query.shape)}"
-            )
-        if index is None:
-            return None
-        if not _fits(value.shape, (batch, None, None)):
-            raise ValueError(
-                f"`value` must have the shape [B, T, D] with B = {batch}. "
-                f"Received: value of shape {tuple(value.shape)}"
-            )
-        return _check_update_index(index, value.shape[1], cache.shape[2])
-
-    def _visible_in_cache(
-        self, query: Tensor, value: Tensor, cache: Tensor, offset: Any, use_causal_mask: bool
-    ) -> Tensor | None:
-        """Which of the cache's S positions each query may see: bool `[1, T, S]`, None for all."""
-        T, S = ops.shape(query)[1], ops.shape(cache)[2]
-        window = self._sliding_window
-        seen = None
-        if use_causal_mask or window is not None or offset is not None:
-            seen = visible(
-                T, S, 0 if offset is None else offset, causal=use_causal_mask, window=window
-            )
-        if offset is not None:
-            num_written = offset + ops.shape(value)[1]
-            seen = seen & (ops.arange(S, dtype="int32") < num_written)
-        return seen
-
     def compute_output_spec(
         self,
         query: Tensor,
@@ -458,10 +385,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
         cache_update_index: int | Tensor | None = None,
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
         self._check_call(query, value, key, cache, cache_update_index)
-        lengths = self._key_lengths(value) if cache is None else (cache.shape[2],)
-        output, weights = self._specs(query, value, key, lengths)
-        cache = None if cache is None else keras.KerasTensor(cache.shape, dtype=cache.dtype)
-        return _given(output, weights if return_attention_scores else None, cache)
+        return self._symbolic(query, value, key, cache, return_attention_scores)
 
     def get_config(self) -> dict[str, Any]:
         return {
@@ -592,52 +516,3 @@ def _times(x: Tensor, a: Tensor) -> Tensor:
     if len(a.shape) == 3:
         return ops.matmul(x, a)
     return ops.matmul(ops.reshape(x, (-1, ops.shape(a)[0])), a)
-
-
-def _given(output: Any, *others: Any) -> Any:
-    """The output alone, or a tuple with those of the others that were asked for."""
-    others = tuple(x for x in others if x is not None)
-    return (output, *others) if others else output
-
-
-def _fits(shape: Shape, expected: Shape) -> bool:
-    """Whether the two are the same as far as both are known."""
-    return len(shape) == len(expected) and all(
-        None in (size, wanted) or size == wanted
-        for size, wanted in zip(shape, expected, strict=True)
-    )
-
-
-def _check_update_index(index: Any, T: int | None, S: int | None) -> Any:
-    """The position to write at: an int where its value is known, else a scalar int32 tensor."""
-    known = known_value(index)
-    dtype = keras.backend.standardize_dtype(index.dtype) if known is None else known.dtype.name
-    shape = index.shape if known is None else known.shape
-    if "int" not in dtype or len(shape):
-        raise ValueError(
-            "`cache_update_index` must be a whole number, or a scalar tensor of one. "
-            f"Received: cache_update_index={index!r}"
-        )
-    if known is None:
-        return ops.cast(index, "int32")
-    if known < 0 or (T is not None and S is not None and int(known) + T > S):
-        raise ValueError(
-            f"`cache_update_index` must leave room for the {T} positions that are written from it "
-            f"on into a cache of {S}, and be 0 or more. Received: cache_update_index={known}"
-        )
-    return int(known)
-
-
-def _write(cache: Tensor, new: Tensor, index: int | Tensor) -> Tensor:
-    """`cache` `[B, 2, S, N, H]` with `new` `[B, 2, T, N, H]` at positions index .. index + T - 1.
-
-    Written with `where`: `ops.slice_update` becomes an operation of XLA's in a TensorFlow graph,
-    which a server without a compiler cannot run.
-    """
-    source = ops.arange(ops.shape(cache)[2], dtype="int32") - index
-    last = ops.shape(new)[2] - 1
-    is_new = ops.reshape((source >= 0) & (source <= last), (1, 1, -1, 1, 1))
-    new = ops.cast(new, cache.dtype)
-    if new.shape[2] != 1:
-        new = ops.take(new, ops.clip(source, 0, last), axis=2)
-    return ops.where(is_new, new, cache)

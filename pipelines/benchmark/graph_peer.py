@@ -50,13 +50,16 @@ class Benchmark:
     def __post_init__(self):
         check_positive(self, "seeds", "epochs")
         if self.epochs < 2:
-            raise InputError(f"epochs must be at least 2: the first is not timed, got {self.epochs}")
+            raise InputError(
+                f"epochs must be at least 2: the first is not timed, got {self.epochs}"
+            )
 
 
 class Contestant(Protocol):
-    """A model and its training."""
+    """A model and its training: its parameters, and the steps of an epoch."""
 
     parameters: int
+    steps: int
 
     def train(self, epoch: int) -> None:
         """One epoch more."""
@@ -73,38 +76,38 @@ def main(arguments: Sequence[str]) -> None:
     task = read(GraphFlags(*given))
     load_tensorflow()
     take_one_thread()
-    records, turns = [], []
+    accuracies: dict[str, list[float]] = {name: [] for name in (OURS, *PEERS)}
+    turns = []
     for seed in range(1, flags.seeds + 1):
         rates = {"epochs": flags.epochs, "learning_rate": flags.learning_rate}
         config = config_of(GraphFlags(*given, seed=seed, **rates))
         contestants = _contestants(task, config)
         turns += _race(contestants, config.epochs)
         for name, contestant in contestants.items():
-            reached = contestant.accuracy()
-            records.append({"name": name, "seed": seed, "accuracy": reached})
-            print(f"seed {seed}  {name:22}  test accuracy {reached:.3f}", flush=True)
-    from pipelines.graphs.training import steps_per_epoch
-
-    steps = steps_per_epoch(task, config)
+            accuracies[name].append(contestant.accuracy())
+            print(f"seed {seed}  {name:22}  test accuracy {accuracies[name][-1]:.3f}", flush=True)
     faster = ratios(turns, OURS)
-    summary = {}
+    records = []
     for name, contestant in contestants.items():
-        accuracies = [record["accuracy"] for record in records if record["name"] == name]
-        summary[name] = {
-            "accuracy": statistics.mean(accuracies),
-            "spread": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
-            "parameters": contestant.parameters,
-            "steps_per_second": steps / statistics.median(turn[name] for turn in turns),
-            "seconds_over_ours": faster.get(name, 1.0),
-        }
-        told = summary[name]
+        mean = statistics.mean(accuracies[name])
+        rate = contestant.steps / statistics.median(turn[name] for turn in turns)
+        records.append(
+            {
+                "name": name,
+                "accuracy": mean,
+                "accuracies": accuracies[name],
+                "parameters": contestant.parameters,
+                "steps_per_second": rate,
+                "seconds_over_ours": faster.get(name, 1.0),
+            }
+        )
         print(
-            f"{name:22}  test accuracy {told['accuracy']:.3f}  {told['parameters']:,} parameters  "
-            f"{told['steps_per_second']:.2f} steps/s  {told['seconds_over_ours']:.2f} of the time"
+            f"{name:22}  test accuracy {mean:.3f}  {contestant.parameters:,} parameters  "
+            f"{rate:.2f} steps/s  {faster.get(name, 1.0):.2f} of the time"
         )
     text = [Path(path).name for path in (flags.train, flags.test) if path]
     settings = {**settings_of(flags), "train": None, "test": None, "text": text}
-    write_results(flags.output, settings=settings, summary=summary, trainings=records, turns=turns)
+    write_results(flags.output, settings=settings, contestants=records, turns=turns)
 
 
 def _contestants(task: Task, config: TrainingConfig) -> dict[str, Contestant]:
@@ -116,7 +119,7 @@ def _contestants(task: Task, config: TrainingConfig) -> dict[str, Contestant]:
 
 def _race(contestants: dict[str, Contestant], epochs: int) -> list[dict[str, float]]:
     """Seconds of each contestant in each epoch but the first, which compiles."""
-    turns = []
+    turns: list[dict[str, float]] = []
     for epoch in range(epochs):
         turns.append({})
         for name, contestant in contestants.items():
@@ -128,11 +131,12 @@ def _race(contestants: dict[str, Contestant], epochs: int) -> list[dict[str, flo
 
 class _Ours:
     def __init__(self, task: Task, config: TrainingConfig):
-        from pipelines.graphs.training import new_model
+        from pipelines.graphs.training import new_model, steps_per_epoch
 
         self.task, self.config = task, config
         self.model = new_model(task, config)
         self.parameters = self.model.count_params()
+        self.steps = steps_per_epoch(task, config)
 
     def train(self, epoch: int) -> None:
         from pipelines.graphs.batches import batches

@@ -24,14 +24,15 @@ from tf_relpos import edge_relations
 
 
 class GraphNetwork:
-    """A model with a relational layer of PyTorch Geometric, trained as `pipelines.graphs` does, by one
-    thread."""
+    """A model with a relational layer of PyTorch Geometric, trained as `pipelines.graphs` trains,
+    by one thread."""
 
     def __init__(self, layer: str, task: Task, config: TrainingConfig):
         torch.set_num_threads(1)
         torch.manual_seed(config.seed)
         self.config = config
-        self.updates = steps_per_epoch(task, config) * config.epochs
+        self.steps = steps_per_epoch(task, config)
+        self.updates = self.steps * config.epochs
         labels = len(task.labels)
         self.train_data = [_data(graph, labels) for graph in task.train]
         self.test_data = [_data(graph, labels) for graph in task.test]

@@ -1,0 +1,59 @@
+"""Keys and values of earlier positions, `[B, 2, S_max, N, H]`, for attention step by step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from tf_relpos.relations import Shape, Tensor, known_value
+
+
+def fits(shape: Shape, expected: Shape) -> bool:
+    """Whether the two are the same as far as both are known."""
+    return len(shape) == len(expected) and all(
+        None in (size, wanted) or size == wanted
+        for size, wanted in zip(shape, expected, strict=True)
+    )
+
+
+def check_update_index(index: Any, T: int | None, S: int | None) -> Any:
+    """The position to write at: an int where its value is known, else a scalar int32 tensor."""
+    known = known_value(index)
+    dtype = keras.backend.standardize_dtype(index.dtype) if known is None else known.dtype.name
+    shape = index.shape if known is None else known.shape
+    if "int" not in dtype or len(shape):
+        raise ValueError(
+            "`cache_update_index` must be a whole number, or a scalar tensor of one. "
+            f"Received: cache_update_index={index!r}"
+        )
+    if known is None:
+        return ops.cast(index, "int32")
+    if known < 0 or (T is not None and S is not None and int(known) + T > S):
+        raise ValueError(
+            f"`cache_update_index` must leave room for the {T} positions that are written from it "
+            f"on into a cache of {S}, and be 0 or more. Received: cache_update_index={known}"
+        )
+    return int(known)
+
+
+def write(cache: Tensor, new: Tensor, index: int | Tensor) -> Tensor:
+    """`cache` `[B, 2, S, N, H]` with `new` `[B, 2, T, N, H]` at positions index .. index + T - 1.
+
+    Written with `where`: `ops.slice_update` becomes an operation of XLA's in a TensorFlow graph,
+    which a server without a compiler cannot run.
+    """
+    source = ops.arange(ops.shape(cache)[2], dtype="int32") - index
+    last = ops.shape(new)[2] - 1
+    is_new = ops.reshape((source >= 0) & (source <= last), (1, 1, -1, 1, 1))
+    new = ops.cast(new, cache.dtype)
+    if new.shape[2] != 1:
+        new = ops.take(new, ops.clip(source, 0, last), axis=2)
+    return ops.where(is_new, new, cache)
+
+
+def given(output: Any, *others: Any) -> Any:
+    """The output alone, or a tuple with those of the others that were asked for."""
+    others = tuple(x for x in others if x is not None)
+    return (output, *others) if others else output
