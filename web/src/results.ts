@@ -6,9 +6,14 @@ import type { Look } from "./messages.js";
 import { settings } from "./settings.js";
 import type { Attention, Hypothesis, Translation } from "./translator.js";
 
+/** A text that was translated. */
+interface Line {
+  text: string;
+  translation: Translation;
+}
+
 export class Results {
-  /** What is shown on each line. */
-  private readonly lines: Look[] = [];
+  private readonly lines: Line[] = [];
 
   /**
    * @param list - an `<ol>`
@@ -25,26 +30,23 @@ export class Results {
     this.list.setAttribute("aria-busy", String(lines > 0));
   }
 
-  /** @param source - the text that was translated. */
-  show(line: number, source: string, translation: Translation): void {
+  show(line: number, text: string, translation: Translation): void {
+    this.lines[line] = { text, translation };
     const item = this.list.children[line] ?? this.add(line);
-    const [text, note, more] = item.children;
-    text.textContent = translation.hypotheses[0].text;
-    setLanguage(text, settings.target_language);
+    const [best, note, more] = item.children;
+    best.textContent = translation.hypotheses[0].text;
+    setLanguage(best, settings.target_language);
     note.textContent = translation.isCut
       ? `Only the first ${settings.max_source_length} of ${translation.length} subwords were read.`
       : "";
     more.children[0].textContent = summary(translation);
-    more.children[1].replaceChildren(table(translation.hypotheses));
-    more.children[2].replaceChildren();
-    this.lines[line] = { text: source, ids: translation.hypotheses[0].ids };
-    if ((more as HTMLDetailsElement).open) this.ask(this.lines[line]);
+    this.fill(line, more as HTMLDetailsElement);
   }
 
   /** Shows it below the translations that it is of, if they are still there. */
   showAttention(look: Look, attention: Attention): void {
     for (const [line, item] of [...this.list.children].entries()) {
-      const { text, ids } = this.lines[line];
+      const { text, ids } = this.look(line);
       const more = item.children[2] as HTMLDetailsElement;
       if (more.open && text === look.text && String(ids) === String(look.ids)) {
         more.children[2].replaceChildren(...attentionView(attention, line));
@@ -60,12 +62,25 @@ export class Results {
     const item = element("li");
     const more = element("details");
     more.append(element("summary"), element("div", "", "candidates"), element("div", "", "attention"));
-    more.addEventListener("toggle", () => {
-      if (more.open && !more.children[2].childElementCount) this.ask(this.lines[line]);
-    });
+    more.addEventListener("toggle", () => this.fill(line, more));
     item.append(element("p", "", "translation"), element("p", "", "note"), more);
     this.list.append(item);
     return item;
+  }
+
+  /** What a line has inside is made when it is opened: of many lines it would take much memory. */
+  private fill(line: number, more: HTMLDetailsElement): void {
+    const [, candidates, attention] = more.children;
+    candidates.replaceChildren();
+    attention.replaceChildren();
+    if (!more.open) return;
+    candidates.append(table(this.lines[line].translation.hypotheses));
+    this.ask(this.look(line));
+  }
+
+  private look(line: number): Look {
+    const { text, translation } = this.lines[line];
+    return { text, ids: translation.hypotheses[0].ids };
   }
 
   text(): string {
@@ -78,9 +93,13 @@ export function count(number: number, one: string): string {
 }
 
 function summary({ hypotheses, length, seconds }: Translation): string {
-  const best = hypotheses[0].score.toFixed(3);
+  const best = shown(hypotheses[0].score);
   const found = `${count(length, "subword")}, score ${best}, ${count(hypotheses.length, "candidate")}`;
   return `${seconds.toFixed(2)} s, ${found}`;
+}
+
+function shown(score: number): string {
+  return score.toFixed(3).replace("-", "−");
 }
 
 function table(hypotheses: readonly Hypothesis[]): HTMLElement {
@@ -90,7 +109,7 @@ function table(hypotheses: readonly Hypothesis[]): HTMLElement {
     row("th", "Score", "Translation"),
   );
   for (const { score, text, ids } of hypotheses) {
-    const line = row("td", score.toFixed(3), text);
+    const line = row("td", shown(score), text);
     Object.assign(line.dataset, { score, ids: ids.join(" ") });
     setLanguage(line.children[1], settings.target_language);
     table.append(line);

@@ -34,7 +34,8 @@ export interface SubwordModel {
   escapeWhitespaces: boolean;
 }
 
-const text = (bytes: Uint8Array): string => new TextDecoder().decode(bytes);
+const decoder = new TextDecoder();
+const text = (bytes: Uint8Array): string => decoder.decode(bytes);
 
 export function readSubwordModel(file: Uint8Array): SubwordModel {
   const model: SubwordModel = {

@@ -7,6 +7,10 @@ import { Kind, Method, readSubwordModel, type SubwordModel } from "./subword_mod
 
 const SPACE = "\u2581";
 
+// Once for all: browsers free them late, and a sentence needs many.
+const encoder = new TextEncoder();
+const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
+
 export class Subwords {
   private readonly model: SubwordModel;
   private readonly normalizer: Normalizer;
@@ -44,7 +48,7 @@ export class Subwords {
 
   /** Lone surrogates are read as U+FFFD. */
   encode(text: string): number[] {
-    const normalized = this.normalizer.normalize(new TextEncoder().encode(text));
+    const normalized = this.normalizer.normalize(encoder.encode(text));
     const ids: number[] = [];
     let start = 0;
     let wasUnknown = false;
@@ -100,7 +104,6 @@ export class Subwords {
 
 /** Each byte that belongs to no character becomes U+FFFD: the platform would make one of several. */
 function fromUtf8(bytes: readonly number[]): string {
-  const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
   let text = "";
   for (let at = 0; at < bytes.length; ) {
     const length = bytes[at] < 0x80 ? 1 : bytes[at] < 0xe0 ? 2 : bytes[at] < 0xf0 ? 3 : 4;

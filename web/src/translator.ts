@@ -116,7 +116,7 @@ export class Translator {
     const found = Object.fromEntries(
       Object.entries(output).map(([name, tensor]) => [
         name,
-        tensor.toTypedArray().slice() as Int32Array | Float32Array,
+        tensor.toTypedArray() as Int32Array | Float32Array,
       ]),
     );
     for (const tensor of [...Object.values(given), ...Object.values(output)]) tensor.delete();

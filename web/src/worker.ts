@@ -10,6 +10,10 @@ const tell = (reply: Reply): void => postMessage(reply);
 const known = new Map<string, Translation>();
 const MOST_KNOWN = 1000;
 
+/** One for all lines: browsers free channels late. */
+const turns = new MessageChannel();
+turns.port1.start();
+
 let newest = 0;
 
 const loading = Translator.load((share) => tell({ kind: "loading", share }));
@@ -54,12 +58,8 @@ function remember(text: string, translation: Translation): void {
 /** Lets a message arrive that has been sent meanwhile. */
 function othersTurn(): Promise<void> {
   return new Promise((resolve) => {
-    const { port1, port2 } = new MessageChannel();
-    port1.onmessage = () => {
-      port1.close();
-      resolve();
-    };
-    port2.postMessage(null);
+    turns.port1.addEventListener("message", () => resolve(), { once: true });
+    turns.port2.postMessage(null);
   });
 }
 

@@ -7,7 +7,7 @@
  */
 
 import { createInterface } from "node:readline";
-import { launch, open, translate } from "./browser.mjs";
+import { enter, launch, open } from "./browser.mjs";
 
 const [url, threads] = process.argv.slice(2);
 const browser = await launch();
@@ -61,7 +61,7 @@ async function start(text) {
   const page = await context.newPage();
   const began = performance.now();
   await open(page, url);
-  await translate(page, text);
+  await enter(page, text);
   const seconds = (performance.now() - began) / 1000;
   await context.close();
   return seconds;

@@ -26,26 +26,43 @@ export async function open(page, url) {
 }
 
 /** Puts text in, and waits until all of it is translated. */
-export async function translate(page, text) {
+export async function enter(page, text) {
   const before = await page.evaluate(() => document.body.dataset.done);
   await page.fill("#source", text);
   await page.waitForFunction((done) => document.body.dataset.done !== done, before, { timeout: 0 });
+}
+
+export async function translate(page, text) {
+  await enter(page, text);
   return translations(page);
 }
 
-/** What the page shows: for each line the text, and the hypotheses with their ids and scores. */
+/** What the page shows: for each line, once opened, the text, and the hypotheses with their ids and scores. */
 export async function translations(page) {
-  return page.evaluate(() =>
-    [...document.querySelectorAll("#translations > li")].map((item) => ({
-      text: item.querySelector(".translation").textContent,
-      note: item.querySelector(".note").textContent,
-      hypotheses: [...item.querySelectorAll("tr[data-ids]")].map((row) => ({
-        text: row.children[1].textContent,
-        score: Number(row.dataset.score),
-        ids: row.dataset.ids.split(" ").filter(Boolean).map(Number),
-      })),
-    })),
-  );
+  return page.evaluate(async () => {
+    const shown = [];
+    for (const item of document.querySelectorAll("#translations > li")) {
+      const more = item.querySelector("details");
+      await toggled(more, true);
+      shown.push({
+        text: item.querySelector(".translation").textContent,
+        note: item.querySelector(".note").textContent,
+        hypotheses: [...item.querySelectorAll("tr[data-ids]")].map((row) => ({
+          text: row.children[1].textContent,
+          score: Number(row.dataset.score),
+          ids: row.dataset.ids.split(" ").filter(Boolean).map(Number),
+        })),
+      });
+      await toggled(more, false);
+    }
+    return shown;
+
+    function toggled(details, open) {
+      if (details.open === open) return undefined;
+      details.open = open;
+      return new Promise((resolve) => details.addEventListener("toggle", resolve, { once: true }));
+    }
+  });
 }
 
 /** Rules of accessibility that the page breaks, as axe-core sees it. */
