@@ -31,16 +31,17 @@ function targetSubwords(
 ): HTMLElement {
   const set = element("fieldset", "", "subwords");
   set.append(element("legend", "What each subword looked at: choose one."));
-  names(pieces).forEach((name, i) => {
+  const labels = names(pieces).map((name, i) => {
     const label = element("label");
     const radio = element("input", "", "unseen");
     Object.assign(radio, { type: "radio", name: `subword-${line}`, checked: i === 0 });
     radio.addEventListener("change", () => choose(i));
-    const word = element("span", name, style(pieces, i));
-    setLanguage(word, settings.target_language);
-    label.append(radio, word);
-    set.append(label);
+    const subword = element("span", name, style(pieces, i));
+    setLanguage(subword, settings.target_language);
+    label.append(radio, subword);
+    return label;
   });
+  set.append(...words(pieces, labels, "div"));
   return set;
 }
 
@@ -51,13 +52,13 @@ function sourceSubwords(pieces: readonly string[]): {
 } {
   const list = element("ul", "", "source");
   setLanguage(list, settings.source_language);
-  const bars = names(pieces).map((name, i) => {
-    const item = element("li", "", style(pieces, i));
-    const bar = element("span", "", "bar");
-    item.append(bar, element("span", name));
-    list.append(item);
-    return bar;
+  const bars = pieces.map(() => element("span", "", "bar"));
+  const subwords = names(pieces).map((name, i) => {
+    const subword = element("span", "", `subword ${style(pieces, i)}`);
+    subword.append(bars[i], element("span", name));
+    return subword;
   });
+  list.append(...words(pieces, subwords, "li"));
   const show = (weights: Float32Array): void =>
     bars.forEach((bar, i) => bar.style.setProperty("--weight", weights[i].toFixed(3)));
   return { list, show };
@@ -81,8 +82,22 @@ function names(pieces: readonly string[]): string[] {
 }
 
 function style(pieces: readonly string[], i: number): string {
-  if (i === pieces.length - 1) return "begins end";
-  return pieces[i].startsWith(SPACE) ? "begins" : "";
+  return i === pieces.length - 1 ? "end" : "";
+}
+
+/** Puts the elements of the subwords of a word into one. */
+function words(
+  pieces: readonly string[],
+  subwords: readonly HTMLElement[],
+  name: "div" | "li",
+): HTMLElement[] {
+  const words: HTMLElement[] = [];
+  subwords.forEach((subword, i) => {
+    const begins = i === 0 || i === pieces.length - 1 || pieces[i].startsWith(SPACE);
+    if (begins) words.push(element(name, "", "word"));
+    words[words.length - 1].append(subword);
+  });
+  return words;
 }
 
 /** A heat map for each layer: a row is a head, a column a distance from -k to k. */
