@@ -95,7 +95,7 @@ def test_ids_and_scores_are_those_of_python(site, seen):
     found = [item["hypotheses"] for item in seen["translations"]]
     for expected, beam in zip(candidates(site, LINES), found, strict=True):
         assert without_scores(beam) == without_scores(expected)
-        assert scores(beam) == pytest.approx(scores(expected), abs=1e-4)
+        assert scores(beam) == pytest.approx(scores(expected), rel=1e-4)
     assert max(map(len, found)) == read_metadata(site / "model.tflite")["beam_size"]
     assert [item["text"] for item in seen["translations"]] == [beam[0]["text"] for beam in found]
 
