@@ -17,6 +17,7 @@ from pipelines.files.atomic import check_writable, exclusive
 from pipelines.files.pictures import FORMATS, check_can_draw, save_figure
 from pipelines.files.records import write_json
 from pipelines.importing import load_tensorflow
+from tf_relpos.config import COMPATIBILITIES
 
 if TYPE_CHECKING:
     from pipelines.graphs.graph import Task
@@ -46,6 +47,8 @@ class GraphFlags:
     model_dim: int = 64
     num_heads: int = 4
     dropout: float = 0.1
+    compatibility: str = choice(*COMPATIBILITIES, default="product")
+    """of queries and keys: their product, or additive (Bahdanau et al. 2014), slower"""
     epochs: int = 15
     batch_nodes: int = 768
     """words, or people, in a batch, padding included"""
@@ -178,6 +181,7 @@ def config_of(flags: GraphFlags) -> TrainingConfig:
         model_dim=flags.model_dim,
         num_heads=flags.num_heads,
         dropout=flags.dropout,
+        compatibility=flags.compatibility,
     )
     return TrainingConfig(
         model=model,

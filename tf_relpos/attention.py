@@ -14,7 +14,9 @@ import numpy as np
 from keras import ops
 
 from tf_relpos.caches import check_update_index, fits, given, write
+from tf_relpos.compatibility import additive_gradients, additive_scores
 from tf_relpos.config import (
+    COMPATIBILITIES,
     IMPLEMENTATIONS,
     check_boolean,
     check_choice,
@@ -51,21 +53,24 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         relation_values: bool,
         heads_share_relations: bool,
         implementation: str,
+        compatibility: str,
         **kwargs: Any,
     ) -> None:
         check_choice("implementation", implementation, IMPLEMENTATIONS)
-        uses_relations = relation_keys or relation_values
+        check_choice("compatibility", compatibility, COMPATIBILITIES)
+        is_plain = compatibility == "product" and not (relation_keys or relation_values)
         flash_attention = kwargs.get("flash_attention")
-        if uses_relations and flash_attention:
+        if flash_attention and not is_plain:
             raise ValueError(
                 "`flash_attention` must be None or False: no fused kernel computes the relation "
-                f"terms. Received: flash_attention={flash_attention!r}"
+                'terms, nor compatibility="additive". '
+                f"Received: flash_attention={flash_attention!r}"
             )
         axes = kwargs.get("attention_axes")
-        if uses_relations and axes is not None and np.size(axes) != 1:
+        if axes is not None and np.size(axes) != 1 and not is_plain:
             raise ValueError(
-                "`attention_axes` must be None or one axis: relations join positions of one axis. "
-                f"Received: attention_axes={axes!r}"
+                "`attention_axes` must be None or one axis: relations join positions of one axis, "
+                f'and so does compatibility="additive". Received: attention_axes={axes!r}'
             )
         if "dropout" in kwargs:
             rule = "a number between 0 and 1"
@@ -84,6 +89,8 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         self.relation_values = relation_values
         self.heads_share_relations = heads_share_relations
         self.implementation = implementation
+        self.compatibility = compatibility
+        self.compatibility_vectors = None
         self.relation_key_embeddings = None
         self.relation_value_embeddings = None
 
@@ -91,11 +98,22 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
     def uses_relations(self) -> bool:
         return self.relation_keys or self.relation_values
 
+    @property
+    def is_additive(self) -> bool:
+        return self.compatibility == "additive"
+
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         self.compute_output_shape(query_shape, value_shape, key_shape)  # refuses what cannot fit
         self._check_axes(len(query_shape))
         self._check_free_axes(query_shape, value_shape, key_shape)
         super().build(query_shape, value_shape, key_shape)
+        if self.is_additive:
+            limit = math.sqrt(6 / (self.key_dim + 1))  # Glorot's, for each head's vector
+            self.compatibility_vectors = self.add_weight(
+                name="compatibility_vectors",
+                shape=(self.num_heads, self.key_dim),
+                initializer=keras.initializers.RandomUniform(-limit, limit),
+            )
         if self.relation_keys:
             self.relation_key_embeddings = self._add_table("relation_key_embeddings", self.key_dim)
         if self.relation_values:
@@ -105,7 +123,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
 
     def _check_axes(self, rank: int) -> None:
         axes = self._positive_axes(rank)
-        if self.uses_relations and len(axes) != 1:
+        if (self.uses_relations or self.is_additive) and len(axes) != 1:
             raise ValueError(
                 "`query` must have the shape [batch, positions, features], or `attention_axes` "
                 "must name one of its axes as the positions. "
@@ -258,8 +276,12 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """The same of keys and values in the layout that the products want, `[B, N, S, H]`. Those
         with free axes are as they were projected."""
-        query = ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
-        named = {"key": self.relation_key_embeddings, "value": self.relation_value_embeddings}
+        query = self._scaled(query)
+        named = {
+            "vector": self.compatibility_vectors,
+            "key": self.relation_key_embeddings,
+            "value": self.relation_value_embeddings,
+        }
         tables = {
             name: ops.cast(ops.convert_to_tensor(table), query.dtype)
             for name, table in named.items()
@@ -293,8 +315,15 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             kept,
             with_weights=return_attention_scores,
             may_be_whole=in_blocks is None,
+            score_gradients=_additive_gradients if self.is_additive else None,
         )
         return attended, weights[0] if weights else None
+
+    def _scaled(self, query: Tensor) -> Tensor:
+        """Projected queries as the scores take them: over sqrt(H) in Eq. 4."""
+        if self.is_additive:
+            return query
+        return ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
 
     def _weigh(
         self,
@@ -305,6 +334,8 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         mask: Tensor | None,
     ) -> Tensor:
         """The softmax of Eq. 4, `[B, ..., N, T, S]`, in single precision at least."""
+        if self.is_additive:
+            return self._masked_softmax(self._additive_scores(query, key, tables, relations), mask)
         equation = "btnh,bnsh->bnts" if len(query.shape) == 4 else self._scores_equation
         scores = ops.einsum(equation, query, key)
         if "key" in tables:
@@ -329,12 +360,34 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         """The second term of Eq. 5, `[B, ..., N, T, S]`. Free axes stand beside the heads."""
         if len(query.shape) == 4:
             return relation_scores(query, relations, table, self.implementation)
-        query = ops.moveaxis(query, self._attention_axes[0], 1)
-        B, T, *free, N, H = ops.shape(query)
-        query = ops.reshape(query, (B, T, -1, H))
+        query, free = self._beside_heads(query)
         table = _repeat_heads(table, free)
-        scores = relation_scores(query, relations, table, self.implementation)
-        return ops.reshape(scores, (B, *free, N, T, ops.shape(scores)[-1]))
+        return self._apart(relation_scores(query, relations, table, self.implementation), free)
+
+    def _additive_scores(
+        self, query: Tensor, key: Tensor, tables: dict[str, Tensor], relations: Relations | None
+    ) -> Tensor:
+        """`[B, ..., N, T, S]`. Free axes stand beside the heads."""
+        vector, table = tables["vector"], tables.get("key")
+        if len(query.shape) == 4:
+            return additive_scores(query, key, vector, relations, table)
+        (query, free), (key, _) = self._beside_heads(query), self._beside_heads(key)
+        vector = ops.broadcast_to(vector, (*free, *ops.shape(vector)))
+        vector = ops.reshape(vector, (-1, self.key_dim))
+        table = None if table is None else _repeat_heads(table, free)
+        scores = additive_scores(query, _heads_first(key), vector, relations, table)
+        return self._apart(scores, free)
+
+    def _beside_heads(self, x: Tensor) -> tuple[Tensor, list[Any]]:
+        """Projected inputs with free axes as `[B, T, F*N, H]`, and the F free axes."""
+        x = ops.moveaxis(x, self._attention_axes[0], 1)
+        B, T, *free, _, H = ops.shape(x)
+        return ops.reshape(x, (B, T, -1, H)), free
+
+    def _apart(self, scores: Tensor, free: list[Any]) -> Tensor:
+        """Scores `[B, F*N, T, S]` as `[B, ..., N, T, S]`."""
+        B, _, T, S = ops.shape(scores)
+        return ops.reshape(scores, (B, *free, self.num_heads, T, S))
 
     def _values_of_edges(self, weights: Tensor, relations: Relations, table: Tensor) -> Tensor:
         """The second term of Eq. 3, with the axes of the projected query."""
@@ -485,7 +538,11 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         return given(output, weights, cache)
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "implementation": self.implementation}
+        return {
+            **super().get_config(),
+            "implementation": self.implementation,
+            "compatibility": self.compatibility,
+        }
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -510,9 +567,13 @@ class RelationAwareAttention(EdgeAttention):
         heads_share_relations: one table `[R, H]` for all heads, or one for each, `[N, R, H]`.
         implementation: "transpose_reshape" (section 3.3), "bucketed", or "auto"; see
             `tf_relpos.relation_ops`. All give the same result.
+        compatibility: "product" is Eq. 4; "additive" is that of Bahdanau et al. 2014, with edges,
+            `e_ij = v^T tanh(x_i W^Q + x_j W^K + a^K_ij)` and a vector v of each head. It takes no
+            more memory, but more time (`tf_relpos.compatibility`), and `implementation` is then
+            that of Eq. 3 alone.
         **kwargs: arguments of `keras.layers.MultiHeadAttention`. Where edges enter either equation,
-            `flash_attention=True` is refused, since no fused kernel takes these terms, and so is
-            more than one attention axis.
+            or compatibility is additive, `flash_attention=True` is refused, since no fused kernel
+            takes these terms, and so is more than one attention axis.
 
     Call arguments: those of `keras.layers.MultiHeadAttention`, and
         relations: int labels from 0 to R - 1, `[T, S]`, `[B, T, S]`, or `[B, T, S, L]` with up to L
@@ -527,7 +588,8 @@ class RelationAwareAttention(EdgeAttention):
     positions and the features is batch, and shares the `relations` of its sentence.
 
     Weights: `relation_key_embeddings` `[R, H]` and `relation_value_embeddings` `[R, value_dim]`,
-    or with a leading N; Glorot uniform. Those switched off are None.
+    or with a leading N; Glorot uniform. Those switched off are None. With additive compatibility
+    `compatibility_vectors` `[N, H]`, likewise.
 
     Raises:
         ValueError: an argument that cannot work; the message names it, the rule and the value.
@@ -549,6 +611,7 @@ class RelationAwareAttention(EdgeAttention):
         relation_values: bool = True,
         heads_share_relations: bool = True,
         implementation: str = "auto",
+        compatibility: str = "product",
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -559,6 +622,7 @@ class RelationAwareAttention(EdgeAttention):
             relation_values=check_boolean("relation_values", relation_values),
             heads_share_relations=check_boolean("heads_share_relations", heads_share_relations),
             implementation=implementation,
+            compatibility=compatibility,
             **kwargs,
         )
 
@@ -653,6 +717,14 @@ class RelationAwareAttention(EdgeAttention):
             "relation_values": self.relation_values,
             "heads_share_relations": self.heads_share_relations,
         }
+
+
+def _additive_gradients(
+    by_scores: Tensor, query: Tensor, key: Tensor, tables: dict[str, Tensor], relations: Relations
+) -> list[Tensor]:
+    """For `attend_in_blocks`."""
+    vector, table = tables["vector"], tables.get("key")
+    return additive_gradients(by_scores, query, key, vector, relations, table)
 
 
 def _as_int(size: Any) -> Any:

@@ -103,6 +103,7 @@ class _Block(keras.layers.Layer):
         inner_dropout: float = 0.0,
         norm: str = "post",
         attention_window: int | None = None,
+        compatibility: str = "product",
         **kwargs,
     ):
         arguments = check_block_arguments(locals())
@@ -137,6 +138,7 @@ class _Block(keras.layers.Layer):
             num_heads,
             model_dim // num_heads,
             dropout=self.arguments["attention_dropout"],
+            compatibility=self.arguments["compatibility"],
             use_bias=False,
             kernel_initializer=keras.initializers.RandomUniform(-limit, limit),
             name=name,
@@ -234,6 +236,7 @@ class DecoderBlock(_Block):
         inner_dropout: on the inner layer of the feed-forward sub-layer.
         norm: "post", `LayerNorm(x + sublayer(x))`, or "pre", `x + sublayer(LayerNorm(x))`.
         attention_window: r of the self-attention, which sees r positions on either side, or None.
+        compatibility: of all attentions, see `RelativeMultiHeadAttention`.
 
     Call arguments:
         x: `[B, T, D]`.

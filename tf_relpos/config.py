@@ -17,6 +17,7 @@ from typing import Any
 POSITIONS = ("relative", "sinusoidal", "both", "none")
 NORMS = ("post", "pre")
 IMPLEMENTATIONS = ("auto", "transpose_reshape", "bucketed")
+COMPATIBILITIES = ("product", "additive")
 
 # What the searches do unless told otherwise: Vaswani et al. 2017, section 6.1. Alpha is the
 # exponent of the length penalty of Wu et al. 2016 (GNMT), Eq. 14.
@@ -60,6 +61,8 @@ class TransformerConfig:
     """self-attention sees this many positions on either side; None for all"""
     implementation: str = "auto"
     """transpose_reshape (the paper's), bucketed or auto; the results are the same"""
+    compatibility: str = "product"
+    """of queries and keys: their product, or additive (Bahdanau et al. 2014), slower"""
     dropout: float = 0.1
     """on embeddings and the output of each sub-layer"""
     attention_dropout: float = 0.0
@@ -239,6 +242,7 @@ _BLOCK_CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "relative_values": check_boolean,
     "heads_share_relative_embedding": check_boolean,
     "implementation": functools.partial(check_choice, choices=IMPLEMENTATIONS),
+    "compatibility": functools.partial(check_choice, choices=COMPATIBILITIES),
     "dropout": check_rate,
     "attention_dropout": check_rate,
     "inner_dropout": check_rate,

@@ -136,6 +136,7 @@ def attend_in_blocks(
     kept: Tensor | None = None,
     with_weights: bool = False,
     may_be_whole: bool = False,
+    score_gradients: Callable[..., list[Tensor]] | None = None,
 ) -> tuple[Tensor, ...]:
     """Eq. 3 and 4 for some queries at a time, since queries do not depend on each other.
 
@@ -147,18 +148,21 @@ def attend_in_blocks(
         combine: Eq. 3, `(weights, value, tables, relations) -> [B, T, N, H]`.
         query: `[B, T, N, H]`, scaled.
         key, value: `[B, N, S, H]`.
-        tables: the label vectors of "key" and "value", where they are in use.
-        relations: see the module.
+        tables: what else there is to learn: the label vectors of "key" and "value", where they are
+            in use, and before them what the scores need beside.
+        relations: see the module; None without label vectors.
         mask: which pairs are seen, `[B or 1, N or 1, T or 1, S or 1]`.
         kept: what dropout multiplies the weights by, `[B, N, T, S]`.
         with_weights: whether to return the weights, before dropout, as well.
         may_be_whole: whether it may turn out when a graph runs that the sentences are short: all
             queries are then computed at once, and the backward pass finds their weights.
+        score_gradients: of scores other than Eq. 5's: `(by_scores, query, key, tables, relations)`
+            to the gradients by query, key and all tables but that of "value".
 
     Returns:
         A tuple of the attended values `[B, T, N, H]` and, if asked for, the weights `[B, N, T, S]`.
     """
-    of_relations, from_tensors = _tensors_of(relations)
+    of_relations, from_tensors = tensors_of(relations)
     optional = {"mask": mask, "kept": kept}
     optional = {name: x for name, x in optional.items() if x is not None}
 
@@ -171,7 +175,8 @@ def attend_in_blocks(
             # Seen from within a branch, as XLA takes lengths from without for unknown.
             T, S = ops.shape(query)[1], ops.shape(key)[2]
             own_relations = own_relations._replace(query_length=T, key_length=S)
-        return _Attention(weigh, combine, query, key, value, own_tables, own_relations, **options)
+        ends = query, key, value, own_tables, own_relations
+        return _Attention(weigh, combine, *ends, **options, score_gradients=score_gradients)
 
     def either(whole: Callable[[], Any], in_blocks: Callable[[], Any]) -> Any:
         if not may_be_whole:
@@ -193,7 +198,7 @@ def attend_in_blocks(
 
             parts = [((B, T, N, H), 1), ((B, N, T, S), 2)][: 1 + with_weights]
             results, _ = _in_blocks(of_block, attention, parts, ())
-            return results, ops.zeros((0, 0, 0, 0), _exact(attention.query))
+            return results, ops.zeros((0, 0, 0, 0), exact_dtype(attention.query))
 
         results, exact = either(whole, in_blocks)
         return _join(results), exact
@@ -227,7 +232,7 @@ def attend_in_blocks(
         return by_query, *by_others, *(None for _ in inputs[1 + len(by_others) :])
 
     inputs = (query, key, value, *tables.values(), *optional.values(), *of_relations)
-    return _part(_with_gradient(attend, gradient, *inputs), value.shape[-1], with_weights)
+    return _part(with_gradient(attend, gradient, *inputs), value.shape[-1], with_weights)
 
 
 def _join(results: Sequence[Tensor]) -> Tensor:
@@ -258,6 +263,7 @@ class _Attention(NamedTuple):
     relations: Relations
     mask: Tensor | None = None
     kept: Tensor | None = None
+    score_gradients: Callable[..., list[Tensor]] | None = None
 
     def of(self, block: _Block) -> _Attention:
         """The part of a block of queries."""
@@ -293,24 +299,33 @@ class _Attention(NamedTuple):
         by_weights = ops.cast(by_weights, exact.dtype)
         mean = ops.sum(by_weights * exact, axis=-1, keepdims=True)
         by_scores = ops.cast(exact * (by_weights - mean), self.query.dtype)
-        by_query = ops.einsum("bnts,bnsh->btnh", by_scores, self.key)
-        by_others = [
-            ops.einsum("bnts,btnh->bnsh", by_scores, self.query),
-            ops.einsum("bnts,btnh->bnsh", used, by_attended),
-        ]
-        if "key" in self.tables:
-            table = self.tables["key"]
-            sums = sum_by_label(by_scores, self.relations, table.shape[-2])
-            by_query += label_values(sums, self.relations, table)
-            by_others.append(_by_table(sums, self.query, self.relations, table))
+        of_scores = self.score_gradients or _product_gradients
+        by_query, by_key, *by_tables = of_scores(
+            by_scores, self.query, self.key, self.tables, self.relations
+        )
+        by_value = ops.einsum("bnts,btnh->bnsh", used, by_attended)
         if "value" in self.tables:
             table = self.tables["value"]
             sums = sum_by_label(used, self.relations, table.shape[-2])
-            by_others.append(_by_table(sums, by_attended, self.relations, table))
-        return [by_query], by_others
+            by_tables.append(_by_table(sums, by_attended, self.relations, table))
+        return [by_query], [by_key, by_value, *by_tables]
 
     def _dropped(self, weights: Tensor) -> Tensor:
         return weights if self.kept is None else weights * self.kept
+
+
+def _product_gradients(
+    by_scores: Tensor, query: Tensor, key: Tensor, tables: dict[str, Tensor], relations: Relations
+) -> list[Tensor]:
+    """Of Eq. 5, by query, key and, if it is in use, the table of keys."""
+    by_query = ops.einsum("bnts,bnsh->btnh", by_scores, key)
+    by_key = ops.einsum("bnts,btnh->bnsh", by_scores, query)
+    if "key" not in tables:
+        return [by_query, by_key]
+    table = tables["key"]
+    sums = sum_by_label(by_scores, relations, table.shape[-2])
+    by_query += label_values(sums, relations, table)
+    return [by_query, by_key, _by_table(sums, query, relations, table)]
 
 
 class _Block:
@@ -329,6 +344,8 @@ class _Block:
         return ops.slice(x, starts, sizes)
 
     def relations(self, relations: Relations) -> Relations:
+        if relations is None:
+            return None
         if not isinstance(relations, RelativePositions):
             return self.of(relations, 0 if _is_shared(relations) else 1)
         offset = relations.query_offset + self.start
@@ -362,10 +379,10 @@ def _in_blocks(
         The results, and the sums, which are added up in single precision at least.
     """
     query = attention.query
-    dtype, exact = keras.backend.standardize_dtype(query.dtype), _exact(query)
+    dtype, exact = keras.backend.standardize_dtype(query.dtype), exact_dtype(query)
     length, size = ops.shape(query)[1], _block_size(query, attention.key)
     count = (length + size - 1) // size
-    if _has_value(query):
+    if has_value(query):
         # Eagerly Python's own loop: the other one would be compiled at every call.
         pieces, sums = [], [ops.zeros(ops.shape(total), exact) for total in totals]
         for start in range(0, length, size):
@@ -465,7 +482,7 @@ def _by_table(per_label: Tensor, vectors: Tensor, relations: Relations, table: T
 def pick_by_label(per_label: Tensor, relations: Relations) -> Tensor:
     """`[B, N, T, S]`: for every pair the number of its label, as `label_scores` lays them out."""
     num_labels = ops.shape(per_label)[1 if _is_shared(relations) else 2]
-    tensors, from_tensors = _tensors_of(relations)
+    tensors, from_tensors = tensors_of(relations)
 
     def pick(per_label: Tensor, *tensors: Tensor) -> tuple[Tensor, None]:
         return _pick(per_label, from_tensors(*tensors)), None
@@ -475,12 +492,12 @@ def pick_by_label(per_label: Tensor, relations: Relations) -> Tensor:
         by_label = sum_by_label(by_pair, from_tensors(*tensors), num_labels)
         return by_label, *(None for _ in tensors)
 
-    return _with_gradient(pick, gradient, per_label, *tensors)
+    return with_gradient(pick, gradient, per_label, *tensors)
 
 
 def sum_by_label(per_pair: Tensor, relations: Relations, num_labels: int) -> Tensor:
     """The transpose of `pick_by_label`: for every label the sum of its pairs' numbers."""
-    tensors, from_tensors = _tensors_of(relations)
+    tensors, from_tensors = tensors_of(relations)
 
     def add(per_pair: Tensor, *tensors: Tensor) -> tuple[Tensor, None]:
         return _sum(per_pair, from_tensors(*tensors), num_labels), None
@@ -489,10 +506,10 @@ def sum_by_label(per_pair: Tensor, relations: Relations, num_labels: int) -> Ten
         _, *tensors = inputs
         return pick_by_label(by_label, from_tensors(*tensors)), *(None for _ in tensors)
 
-    return _with_gradient(add, gradient, per_pair, *tensors)
+    return with_gradient(add, gradient, per_pair, *tensors)
 
 
-def _with_gradient(
+def with_gradient(
     function: Callable[..., tuple[Tensor, Any]], gradient: Callable[..., Any], *inputs: Tensor
 ) -> Any:
     """A function's result, with a gradient of its own.
@@ -507,7 +524,7 @@ def _with_gradient(
     def call(*inputs: Tensor) -> tuple[Tensor, Callable[..., Any]]:
         # An eager tape would record, and keep, all that the function makes. A graph does not, and
         # a second derivative needs to know what was saved from what.
-        stopped = map(ops.stop_gradient, inputs) if _has_value(inputs[0]) else inputs
+        stopped = map(ops.stop_gradient, inputs) if has_value(inputs[0]) else inputs
         result, saved = function(*stopped)
 
         def backward(*upstream: Any, **named: Any) -> Any:
@@ -519,9 +536,11 @@ def _with_gradient(
     return call(*map(ops.convert_to_tensor, inputs))
 
 
-def _tensors_of(relations: Relations) -> tuple[tuple[Tensor, ...], Callable[..., Relations]]:
+def tensors_of(relations: Relations) -> tuple[tuple[Tensor, ...], Callable[..., Relations]]:
     """The tensors in `relations`, and how to make these of others: what has a gradient of its own
     must be given all tensors that it uses."""
+    if relations is None:
+        return (), lambda: None
     if not isinstance(relations, RelativePositions):
         return (ops.convert_to_tensor(relations),), lambda labels: labels
     if not ops.is_tensor(relations.query_offset):
@@ -572,7 +591,7 @@ def _sum_rows(pairs: Tensor, relations: Relations, num_labels: int) -> Tensor:
     rows = _rows_of_labels(relations, num_labels)
     num_edges = ops.shape(rows)[1]
     dtype = keras.backend.standardize_dtype(pairs.dtype)
-    pairs = ops.cast(pairs, _exact(pairs))  # half precision loses what is small beside a sum
+    pairs = ops.cast(pairs, exact_dtype(pairs))  # half precision loses what is small beside a sum
     pairs = ops.reshape(pairs, (M * S, X))
     if len(relations.shape) == 4:
         pairs = ops.repeat(pairs, num_edges, axis=0)
@@ -603,7 +622,7 @@ def _sum_positions(pairs: Tensor, positions: RelativePositions) -> Tensor:
 def _rows_of_labels(relations: Tensor, num_labels: int) -> Tensor:
     """int32 `[M * S, L]`: where the label of query m stands among M times R + 1 rows, of which the
     last of a query's is no label."""
-    labels = _int32(relations, num_labels)
+    labels = int32_labels(relations, num_labels)
     is_edge = (labels >= 0) & (labels < num_labels)
     labels = ops.where(is_edge, labels, num_labels)
     *queries, S, L = ops.shape(labels) if len(labels.shape) == 4 else (*ops.shape(labels), 1)
@@ -628,7 +647,7 @@ def _within_reach(relations: Relations, table: Tensor) -> tuple[Relations, Tenso
     return relations._replace(max_relative_position=nearest), table
 
 
-def _int32(relations: Tensor, num_labels: int) -> Tensor:
+def int32_labels(relations: Tensor, num_labels: int) -> Tensor:
     """Labels of any integer type as int32, those of R and above as R, "none of them"."""
     dtype = keras.backend.standardize_dtype(relations.dtype)
     if dtype in ("int64", "uint32", "uint64"):
@@ -638,12 +657,12 @@ def _int32(relations: Tensor, num_labels: int) -> Tensor:
     return ops.cast(relations, "int32")
 
 
-def _has_value(x: Tensor) -> bool:
+def has_value(x: Tensor) -> bool:
     """Whether this runs eagerly."""
     return known_value(x[(slice(0, 1),) * len(x.shape)]) is not None
 
 
-def _exact(x: Tensor) -> str:
+def exact_dtype(x: Tensor) -> str:
     """Its dtype, or single precision instead of half."""
     return keras.backend.result_type(x.dtype, "float32")
 
@@ -670,7 +689,7 @@ def _vectors_of_pairs(relations: Relations, table: Tensor, dtype: str) -> Tensor
     """`a_ij`: `[T, S, H]` or `[B, T, S, H]`, with a leading N if the table has one."""
     if isinstance(relations, RelativePositions):
         return ops.take(table, relations.ids, axis=-2)
-    relations = _int32(relations, table.shape[-2])
+    relations = int32_labels(relations, table.shape[-2])
     last = table.shape[-2] - 1
     a = ops.take(table, ops.clip(relations, 0, last), axis=-2)
     is_edge = (relations >= 0) & (relations <= last)

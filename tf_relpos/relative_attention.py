@@ -49,9 +49,11 @@ class RelativeMultiHeadAttention(EdgeAttention):
             None for all positions. Keras's `sliding_window=r + 1` is the same. The weights, if they
             are asked for, free axes, and several queries beside a cache take O(T S) all the same,
             and what a query that sees nothing at all gives is left open.
+        compatibility: "product" (Eq. 4) or "additive", see `RelationAwareAttention`.
         **kwargs: arguments of `keras.layers.MultiHeadAttention`. With `attention_axes=-2` inputs
             may be `[B, ..., T, D]`, all but positions and features being batch. More than one axis,
-            and `flash_attention=True`, are taken with both relative terms off alone.
+            and `flash_attention=True`, are taken with both relative terms off and the product
+            alone.
 
     Call arguments: those of `keras.layers.MultiHeadAttention`, and for decoding step by step
         cache: `[B, 2, S_max, N, H]`, keys and values. Its length bounds the sequence.
@@ -69,7 +71,8 @@ class RelativeMultiHeadAttention(EdgeAttention):
         the cache, written to, if a `cache` was given.
 
     Weights: `relative_key_embeddings` `[2k+1, H]` and `relative_value_embeddings`
-    `[2k+1, value_dim]`, or with a leading N. Row r belongs to the clipped position r - k.
+    `[2k+1, value_dim]`, or with a leading N. Row r belongs to the clipped position r - k. With
+    additive compatibility also `compatibility_vectors` `[N, H]`.
 
     Raises:
         ValueError: an argument that cannot work; the message names it, the rule and the value.
@@ -91,6 +94,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
         heads_share_relative_embedding: bool = True,
         implementation: str = "auto",
         attention_window: int | None = None,
+        compatibility: str = "product",
         **kwargs: Any,
     ) -> None:
         window = check_distance("attention_window", attention_window)
@@ -112,6 +116,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
             relation_values=check_boolean("relative_values", relative_values),
             heads_share_relations=share,
             implementation=implementation,
+            compatibility=compatibility,
             **kwargs,
         )
         self.max_relative_position = k
@@ -218,11 +223,12 @@ class RelativeMultiHeadAttention(EdgeAttention):
             Two `[B, N, T, S]`; the second is 0 without `relative_keys`.
 
         Raises:
-            ValueError: inputs of shapes that do not fit, or the layer has not been built.
+            ValueError: inputs of shapes that do not fit, the layer has not been built, or its
+                compatibility is not the product, which alone is such a sum.
         """
-        self._check_built("score_terms")
+        self._check_terms("score_terms")
         self._check_free_axes(query.shape, value.shape)
-        q = self._scaled_query(query)
+        q = self._scaled(self._query_dense(query))
         content = ops.einsum(self._scores_equation, q, self._key_dense(value))
         if not self.relation_keys:
             return content, ops.zeros_like(content)
@@ -241,23 +247,28 @@ class RelativeMultiHeadAttention(EdgeAttention):
             `[B, N, T, R]`; label r is the clipped distance r - k.
 
         Raises:
-            ValueError: the layer has no `relative_keys`, or it has not been built.
+            ValueError: the layer has no `relative_keys`, it has not been built, or its
+                compatibility is not the product.
         """
-        self._check_built("distance_scores")
+        self._check_terms("distance_scores")
         if not self.relation_keys:
             raise ValueError(
                 "`distance_scores` needs a layer with `relative_keys`. Received: "
                 f"relative_keys={self.relation_keys}"
             )
-        q = self._scaled_query(query)
+        q = self._scaled(self._query_dense(query))
         table = ops.cast(ops.convert_to_tensor(self.relation_key_embeddings), q.dtype)
         labels = ops.arange(self.num_relations, dtype="int32")
         labels = ops.broadcast_to(labels, (ops.shape(query)[1], self.num_relations))
         return self._scores_of_edges(q, labels, table)
 
-    def _scaled_query(self, query: Tensor) -> Tensor:
-        q = self._query_dense(query)
-        return ops.multiply(q, ops.cast(self._inverse_sqrt_key_dim, q.dtype))
+    def _check_terms(self, method: str) -> None:
+        self._check_built(method)
+        if self.is_additive:
+            raise ValueError(
+                f"`{method}` needs a layer whose scores are the two terms of Eq. 5, with "
+                f'compatibility="product". Received: compatibility={self.compatibility!r}'
+            )
 
     def _positions(self, T: Any, S: Any, offset: Any) -> RelativePositions | None:
         if not self.uses_relations:
@@ -271,8 +282,9 @@ class RelativeMultiHeadAttention(EdgeAttention):
             *names: any of "query", "key", "value".
 
         Returns:
-            The kernels side by side, that of the query over sqrt(H), as `{"kernel": [D, n*N*H]}`,
-            and likewise "bias" `[n*N*H]` if the layer has any; nothing if the layer is quantized.
+            The kernels side by side, that of the query over sqrt(H) in Eq. 4, as
+            `{"kernel": [D, n*N*H]}`, and likewise "bias" `[n*N*H]` if the layer has any; nothing if
+            the layer is quantized.
         """
         denses = [getattr(self, f"_{name}_dense") for name in names]
         if any(dense.quantization_mode is not None for dense in denses):
@@ -320,7 +332,8 @@ class RelativeMultiHeadAttention(EdgeAttention):
         return ops.split(ops.transpose(rows, (0, 2, 1, 3)), len(names), axis=1)
 
     def _factor(self, name: str) -> float:
-        return float(self._inverse_sqrt_key_dim) if name == "query" else 1.0
+        is_scaled = name == "query" and not self.is_additive
+        return float(self._inverse_sqrt_key_dim) if is_scaled else 1.0
 
     def attend_to(
         self,
@@ -346,11 +359,16 @@ class RelativeMultiHeadAttention(EdgeAttention):
             distances: int `[S]`, from the queries' position to the keys'.
         """
         N, K, H = self.num_heads, num_hypotheses, self.key_dim
-        scores = ops.matmul(query, ops.transpose(keys, (0, 1, 3, 2)))
+        a = None
         if self.relation_keys:
             a = self._vectors_at(distances, self.relation_key_embeddings, query.dtype)
-            edges = _times(query, ops.swapaxes(a, -2, -1))
-            scores = scores + ops.reshape(edges, (-1, N, K, ops.shape(distances)[0]))
+        if self.is_additive:
+            scores = self._additive_step_scores(query, keys if a is None else keys + a, K)
+        else:
+            scores = ops.matmul(query, ops.transpose(keys, (0, 1, 3, 2)))
+            if a is not None:
+                edges = _times(query, ops.swapaxes(a, -2, -1))
+                scores = scores + ops.reshape(edges, (-1, N, K, ops.shape(distances)[0]))
         precise = self._softmax.compute_dtype
         scores = ops.cast(scores, precise) + ops.cast(bias, precise)
         weights = ops.cast(self._softmax(scores), query.dtype)
@@ -362,6 +380,16 @@ class RelativeMultiHeadAttention(EdgeAttention):
             attended = ops.reshape(attended, (-1, N, K, H))
         rows = ops.reshape(ops.transpose(attended, (0, 2, 1, 3)), (-1, N * H))
         return _product(self._output_dense, rows, N, H)
+
+    def _additive_step_scores(self, query: Tensor, keys: Tensor, K: Any) -> Tensor:
+        """`[B, N, K, S]` of queries `[B, N, K, H]` at one position, whose edges are in the keys
+        `[B, N, S, H]` already: with a tensor K times as large as these."""
+        N, S, H = self.num_heads, ops.shape(keys)[2], self.key_dim
+        queries = ops.reshape(query, (-1, K, 1, H))
+        pairs = ops.tanh(queries + ops.reshape(keys, (-1, 1, S, H)))
+        vectors = ops.cast(ops.convert_to_tensor(self.compatibility_vectors), query.dtype)
+        pairs = ops.matmul(ops.reshape(pairs, (-1, N, K * S, H)), ops.expand_dims(vectors, -1))
+        return ops.reshape(pairs, (-1, N, K, S))
 
     def _vectors_at(self, distances: Tensor, table: Tensor, dtype: str) -> Tensor:
         """The vectors of distances `[S]`: `[S, H]` or `[N, S, H]`."""

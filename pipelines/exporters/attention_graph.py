@@ -58,9 +58,9 @@ def attention_graph(
 
 
 def layers_with_distances(model: Transformer) -> list[str]:
-    """The names of the attentions whose scores know positions, from the bottom up."""
+    """The names of the attentions whose scores have a term of positions, from the bottom up."""
     return [
         f"{block.name}/self_attention"
         for block in (*model.encoder_blocks, *model.decoder_blocks)
-        if block.self_attention.relation_keys
+        if block.self_attention.relation_keys and not block.self_attention.is_additive
     ]

@@ -84,6 +84,11 @@ def _check_convertible(model: Transformer) -> None:
             "ctranslate2 attends to all positions, but the model has attention_window "
             f"{config.attention_window}: export a saved_model or tflite"
         )
+    if config.compatibility != "product":
+        raise InputError(
+            "ctranslate2 knows the product of queries and keys, but the model has compatibility "
+            f"{config.compatibility}: export a saved_model or tflite"
+        )
     if config.uses_relative and not config.heads_share_relative_embedding:
         raise InputError(
             "ctranslate2 has one table of relative positions a layer for all heads, but the model "

@@ -18,6 +18,7 @@ class ModelConfig:
 
     Attributes:
         relations: what joins two nodes, see `pipelines.graphs.batches.batches`.
+        compatibility: of the attentions, see `tf_relpos.RelationAwareAttention`.
     """
 
     relations: str = "graph"
@@ -25,6 +26,7 @@ class ModelConfig:
     model_dim: int = 64
     num_heads: int = 4
     dropout: float = 0.1
+    compatibility: str = "product"
 
 
 def build(config: ModelConfig, task: Task) -> keras.Model:
@@ -47,6 +49,7 @@ def build(config: ModelConfig, task: Task) -> keras.Model:
             relation_keys=config.relations != "none",
             relation_values=config.relations != "none",
             heads_share_relations=False,
+            compatibility=config.compatibility,
         )
         y = keras.layers.LayerNormalization()(x)
         x = _add(x, attention(y, y, relations=relations, attention_mask=seen), config.dropout)

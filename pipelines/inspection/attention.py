@@ -109,8 +109,15 @@ def look(loaded: LoadedRun, sentence: str, target: str) -> list[Attention]:
         sentence, target: text.
 
     Raises:
-        InputError: a side has no subwords, or more than can be shown.
+        InputError: a side has no subwords, or more than can be shown, or the scores are not the two
+            terms that are to be shown.
     """
+    compatibility = loaded.model.config.compatibility
+    if compatibility != "product":
+        raise InputError(
+            "run_dir must hold a model whose scores are content and position, with compatibility "
+            f"product, got compatibility {compatibility}"
+        )
     (batch,) = pair_batches(loaded, [sentence], [target])
     source_ids, target_ids = batch.source_ids[0].numpy(), batch.target_ids[0].numpy()
     for name, ids in (("sentence", source_ids), ("target", target_ids)):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pipelines.files.records import read_json
 from pipelines.reproduction.report import markdown
 from tests.support.documents import PAGES, name, read
 from tests.support.runs import ROOT
@@ -18,3 +19,24 @@ def test_there_are_results():
 @pytest.mark.parametrize("path", RESULTS, ids=name)
 def test_a_table_is_made_of_its_json(path):
     assert markdown(json.loads(path.read_text(encoding="utf-8"))) in read(PAGES / "reproduction.md")
+
+
+def test_accuracies_on_graphs():
+    for file, row in (
+        ("ewt", "`--relations graph`, the default"),
+        ("ewt-additive", "the same with `--compatibility additive`"),
+    ):
+        result = read_json(ROOT / "docs" / "results" / "graphs" / f"{file}.json")
+        assert f"| {row} | **{result['accuracy']:.3f}** |" in read(PAGES / "graphs.md")
+
+
+def test_time_and_memory_of_additive_compatibility():
+    results = read_json(ROOT / "pipelines" / "benchmark" / "results" / "compatibility.json")
+    assert results["date"] in read(PAGES / "layers.md")
+    steps = {(step["xla"], step["T"]): step for step in results["steps"]}
+    for length, whole in results["one_tensor"].items():
+        graph, xla = (steps[compiled, int(length)] for compiled in (False, True))
+        memory = (graph["megabytes"][name] for name in ("product", "additive"))
+        cells = [length, f"{graph['ratio']:.1f}", f"{xla['ratio']:.1f}"]
+        cells += [f"{size:,.0f} MB" for size in (*memory, whole)]
+        assert f"| {' | '.join(cells)} |" in read(PAGES / "layers.md")

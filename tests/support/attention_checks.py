@@ -7,7 +7,7 @@ from tests.support import reference
 from tests.support.layer_checks import assert_close, compile_runner, to_numpy
 
 PROJECTIONS = ("query", "key", "value", "output")
-TABLES = ("relation_key_embeddings", "relation_value_embeddings")
+TABLES = ("relation_key_embeddings", "relation_value_embeddings", "compatibility_vectors")
 
 
 def named_variables(layer):

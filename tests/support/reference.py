@@ -1,4 +1,5 @@
 """Equations 3 and 4 of Shaw et al. 2018 as plain NumPy loops: the oracle of the attention tests.
+With a `vector`, Eq. 4 gives way to the additive compatibility of Bahdanau et al. 2014.
 
 Nothing here is shared with `tf_relpos`. Every sum of the paper is a Python loop over batch `b`,
 head `n`, query `i` and key `j`, in float64. The backward pass is written out by hand in the same
@@ -55,7 +56,17 @@ def relation_values(weights, relations, table):
     return values
 
 
-def attention(query, key, value, *, relations=None, key_table=None, value_table=None, mask=None):
+def attention(
+    query,
+    key,
+    value,
+    *,
+    relations=None,
+    key_table=None,
+    value_table=None,
+    mask=None,
+    vector=None,
+):
     """Eq. 3 and Eq. 4 over projected heads.
 
     Args:
@@ -66,6 +77,7 @@ def attention(query, key, value, *, relations=None, key_table=None, value_table=
         key_table: a^K, `[R, H]` or `[N, R, H]`, or `None`.
         value_table: a^V, `[R, H']` or `[N, R, H']`, or `None`.
         mask: booleans `[B, T, S]`, true where a query may see a key; no row may be all false.
+        vector: v of additive compatibility, `[N, H]`, or `None` for the scaled product.
 
     Returns:
         `z` of shape `[B, T, N, H']` and the weights alpha of shape `[B, N, T, S]`.
@@ -73,7 +85,7 @@ def attention(query, key, value, *, relations=None, key_table=None, value_table=
     batch, queries, heads, size = query.shape
     keys = key.shape[1]
     dtype = np.result_type(
-        query, key, value, *(t for t in (key_table, value_table) if t is not None)
+        query, key, value, *(t for t in (key_table, value_table, vector) if t is not None)
     )
     output = np.zeros((batch, queries, heads, value.shape[-1]), dtype)
     weights = np.zeros((batch, heads, queries, keys), dtype)
@@ -82,7 +94,10 @@ def attention(query, key, value, *, relations=None, key_table=None, value_table=
         scores = np.zeros(keys, dtype)
         for j in seen:
             edge = _edge(key_table, relations, b, n, i, j)
-            scores[j] = np.sum(query[b, i, n] * (key[b, j, n] + edge)) / np.sqrt(size)
+            if vector is None:
+                scores[j] = np.sum(query[b, i, n] * (key[b, j, n] + edge)) / np.sqrt(size)
+            else:
+                scores[j] = np.sum(vector[n] * np.tanh(query[b, i, n] + key[b, j, n] + edge))
         total = sum(np.exp(scores[j]) for j in seen)
         for j in seen:
             weights[b, n, i, j] = np.exp(scores[j]) / total
@@ -92,9 +107,18 @@ def attention(query, key, value, *, relations=None, key_table=None, value_table=
 
 
 def attention_gradients(
-    upstream, query, key, value, *, relations=None, key_table=None, value_table=None, mask=None
+    upstream,
+    query,
+    key,
+    value,
+    *,
+    relations=None,
+    key_table=None,
+    value_table=None,
+    mask=None,
+    vector=None,
 ):
-    """Gradients of `sum(upstream * z)` by query, key, value and both tables, as a dict."""
+    """Gradients of `sum(upstream * z)` by query, key, value, both tables and v, as a dict."""
     _, weights = attention(
         query,
         key,
@@ -103,12 +127,14 @@ def attention_gradients(
         key_table=key_table,
         value_table=value_table,
         mask=mask,
+        vector=vector,
     )
     batch, queries, heads, size = query.shape
     keys = key.shape[1]
     gradients = {"query": np.zeros(query.shape), "key": np.zeros(key.shape)}
     gradients["value"] = np.zeros(value.shape)
-    for name, table in (("key_table", key_table), ("value_table", value_table)):
+    weights_of = {"key_table": key_table, "value_table": value_table, "vector": vector}
+    for name, table in weights_of.items():
         if table is not None:
             gradients[name] = np.zeros(table.shape)
     for b, n, i in np.ndindex(batch, heads, queries):
@@ -123,13 +149,20 @@ def attention_gradients(
                     _row(gradients["value_table"], n, label)[:] += alpha * upstream[b, i, n]
         mean = np.sum(weights[b, n, i] * by_weight)
         for j in range(keys):
-            by_score = weights[b, n, i, j] * (by_weight[j] - mean) / np.sqrt(size)
+            by_score = weights[b, n, i, j] * (by_weight[j] - mean)
             edge = _edge(key_table, relations, b, n, i, j)
-            gradients["query"][b, i, n] += by_score * (key[b, j, n] + edge)
-            gradients["key"][b, j, n] += by_score * query[b, i, n]
+            if vector is None:
+                by_query = by_score * (key[b, j, n] + edge) / np.sqrt(size)
+                by_key = by_score * query[b, i, n] / np.sqrt(size)
+            else:
+                tanh = np.tanh(query[b, i, n] + key[b, j, n] + edge)
+                by_query = by_key = by_score * vector[n] * (1 - tanh**2)
+                gradients["vector"][n] += by_score * tanh
+            gradients["query"][b, i, n] += by_query
+            gradients["key"][b, j, n] += by_key
             if key_table is not None:
                 for label in _labels(relations, b, i, j):
-                    _row(gradients["key_table"], n, label)[:] += by_score * query[b, i, n]
+                    _row(gradients["key_table"], n, label)[:] += by_key
     return gradients
 
 
@@ -139,7 +172,7 @@ def attention_layer(weights, query, value, key=None, *, relations=None, mask=Non
     Args:
         weights: dict of float64 arrays: `query_kernel` `[D, N, H]`, `query_bias` `[N, H]`, the same
             for `key` and `value`, `output_kernel` `[N, H', D]`, `output_bias` `[D]`, and where in
-            use `relation_key_embeddings` and `relation_value_embeddings`.
+            use `relation_key_embeddings`, `relation_value_embeddings` and `compatibility_vectors`.
         query: `[B, T, D]`.
         value: `[B, S, D]`.
         key: `[B, S, D]`, or `None` for `value`.
@@ -161,6 +194,7 @@ def attention_layer(weights, query, value, key=None, *, relations=None, mask=Non
         "key_table": weights.get("relation_key_embeddings"),
         "value_table": weights.get("relation_value_embeddings"),
         "mask": mask,
+        "vector": weights.get("compatibility_vectors"),
     }
     z, alpha = attention(heads["query"], heads["key"], heads["value"], **terms)
     output = np.einsum("btnh,nhd->btd", z, weights["output_kernel"]) + weights["output_bias"]
@@ -173,9 +207,12 @@ def attention_layer(weights, query, value, key=None, *, relations=None, mask=Non
         "output_kernel": np.einsum("btnh,btd->nhd", z, upstream),
         "output_bias": upstream.sum((0, 1)),
     }
-    for table in ("key", "value"):
-        if f"{table}_table" in by_heads:
-            gradients[f"relation_{table}_embeddings"] = by_heads[f"{table}_table"]
+    names = {
+        "key_table": "relation_key_embeddings",
+        "value_table": "relation_value_embeddings",
+        "vector": "compatibility_vectors",
+    }
+    gradients.update({name: by_heads[own] for own, name in names.items() if own in by_heads})
     for name, x in inputs.items():
         gradients[f"{name}_kernel"] = np.einsum("btd,btnh->dnh", x, by_heads[name])
         gradients[f"{name}_bias"] = by_heads[name].sum((0, 1))

@@ -130,6 +130,7 @@ def test_each_argument_reaches_its_layer():
         inner_dropout=0.375,
         norm="pre",
         attention_window=7,
+        compatibility="additive",
     )
     model = Transformer(config)
     for block in (*model.encoder_blocks, *model.decoder_blocks):
@@ -143,12 +144,14 @@ def test_each_argument_reaches_its_layer():
         assert attention.get_config()["heads_share_relative_embedding"] is False
         assert attention.implementation == "bucketed"
         assert attention.attention_window == 7
+        assert attention.compatibility == "additive"
         assert attention.dropout == 0.25
         assert (block.dropout.rate, block.inner_dropout.rate) == (0.125, 0.375)
         assert (block.inner.units, block.outer.units) == (INNER, D)
         assert block.get_config()["norm"] == "pre"
     assert model.decoder_blocks[0].cross_attention.dropout == 0.25
     assert model.decoder_blocks[0].cross_attention.attention_window is None
+    assert model.decoder_blocks[0].cross_attention.compatibility == "additive"
     without = Transformer(dataclasses.replace(config, position="none"))
     assert not without.encoder_blocks[0].self_attention.uses_relations
 

@@ -1,9 +1,11 @@
-"""What `bucketed` never makes: a tensor of all pairs by H, or by R, forward or backward."""
+"""What is never made, forward or backward: in `bucketed` a tensor of all pairs by H, or by R; in
+additive compatibility one of all pairs of all heads by H."""
 
+import keras
 import numpy as np
 import pytest
 
-from tf_relpos import RelationAwareAttention
+from tf_relpos import RelationAwareAttention, attention
 
 pytestmark = pytest.mark.tensorflow_only
 
@@ -14,19 +16,20 @@ FORMS = {"pair": (T, S), "sentence": (B, T, S), "several": (B, T, S, 2)}
 def sizes_of_results(graph):
     """Elements of what each operation of a graph makes, functions that it calls included."""
     for operation in graph.get_operations():
-        # Which axes to sum over, a few numbers, is all that is not known beforehand.
-        for tensor in operation.outputs if operation.type != "BroadcastGradientArgs" else ():
+        # Which axes to sum over, a few numbers, is all that is not known beforehand, but for the
+        # arguments of a loop, which are made elsewhere.
+        if operation.type in ("BroadcastGradientArgs", "Placeholder"):
+            continue
+        for tensor in operation.outputs:
             yield tensor.shape.num_elements() if tensor.shape.is_fully_defined() else np.inf
     for name in graph._functions:
         yield from sizes_of_results(graph._get_function(name).graph)
 
 
-def largest(implementation, form, shared):
+def largest(form, shared, **options):
     import tensorflow as tf
 
-    layer = RelationAwareAttention(
-        N, H, R, heads_share_relations=shared, implementation=implementation
-    )
+    layer = RelationAwareAttention(N, H, R, heads_share_relations=shared, **options)
     layer.build((B, T, 5), (B, S, 5))
 
     def step(query, value, relations):
@@ -44,5 +47,22 @@ def largest(implementation, form, shared):
 @pytest.mark.parametrize("form", FORMS)
 def test_nothing_is_as_large_as_all_pairs_by_h_or_by_r(form, shared):
     pairs = T * S * (1 if form == "pair" else B)
-    assert largest("bucketed", form, shared) < pairs * min(H, R)
-    assert largest("transpose_reshape", form, shared) >= pairs * H
+    assert largest(form, shared, implementation="bucketed") < pairs * min(H, R)
+    assert largest(form, shared, implementation="transpose_reshape") >= pairs * H
+
+
+def made_at_once(query, key, vector, relations, table):
+    """What `additive_scores` gives, as one would write it."""
+    pairs = keras.ops.expand_dims(keras.ops.transpose(query, (0, 2, 1, 3)), 3)
+    pairs = pairs + keras.ops.expand_dims(key, 2) + keras.ops.take(table, relations, axis=-2)
+    return keras.ops.einsum("bntsh,nh->bnts", keras.ops.tanh(pairs), vector)
+
+
+def test_additive_compatibility_holds_no_vectors_of_pairs(monkeypatch):
+    """Eq. 3 of the paper's own form would hold [T, S, H], or [B, T, S, H]."""
+    options = {"compatibility": "additive", "implementation": "bucketed"}
+    for form in FORMS:
+        for shared in (True, False):
+            assert largest(form, shared, **options) < 3 * B * N * T * S
+    monkeypatch.setattr(attention, "additive_scores", made_at_once)
+    assert largest("pair", True, **options) >= B * N * T * S * H

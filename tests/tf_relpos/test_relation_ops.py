@@ -211,9 +211,10 @@ def test_unknown_implementation_is_refused(rng):
             function(arrays["x"], arrays["relations"], arrays["table"], "fastest")
 
 
+@pytest.mark.parametrize("is_additive", [False, True], ids=["product", "additive"])
 @pytest.mark.parametrize("relations", ["pair", "several"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_oracle_s_own_backward_pass(rng, layout, relations):
+def test_the_oracle_s_own_backward_pass(rng, layout, relations, is_additive):
     """Checks reference.py itself, by complex-step derivatives of its forward pass."""
     arrays = {
         "query": rng.normal(size=(B, T, N, H)),
@@ -222,6 +223,8 @@ def test_the_oracle_s_own_backward_pass(rng, layout, relations):
         "key_table": rng.normal(size=(*LAYOUTS[layout], R, H)),
         "value_table": rng.normal(size=(*LAYOUTS[layout], R, 2)),
     }
+    if is_additive:
+        arrays["vector"] = rng.normal(size=(N, H))
     fixed = {
         "relations": rng.integers(-1, R, FORMS[relations]),
         "mask": rng.random((B, T, S)) < 0.6,

@@ -6,6 +6,7 @@ import pytest
 
 from pipelines.benchmark import (
     attention,
+    compatibility,
     data,
     decoding,
     graph_memory,
@@ -49,6 +50,15 @@ def test_attention(tmp_path, monkeypatch):
         (x, T) for x in (0, 1) for T in (3, 5)
     ]
     assert all(r[name] > 0 for r in results["ratios"] for name in ("transpose_reshape", "bucketed"))
+
+
+@pytest.mark.slow
+def test_compatibility(tmp_path, monkeypatch, capsys):
+    sizes = {"lengths": [32], "tokens": 64, "num_heads": 2, "head_dim": 8, "turns": 1}
+    steps = measure(compatibility.main, tmp_path, monkeypatch, **sizes)["steps"]
+    assert [(step["xla"], step["T"]) for step in steps] == [(False, 32), (True, 32)]
+    assert all(step["ratio"] > 0 for step in steps)
+    assert "additive" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -188,6 +188,7 @@ def test_any_text_gets_an_answer_the_same_as_alone(directories):
         ({"heads_share_relative_embedding": False}, "for all heads.*heads_share_relative_embed"),
         ({"position": "both"}, "position both"),
         ({"attention_window": 4}, "all positions.*attention_window 4"),
+        ({"compatibility": "additive"}, "product of queries and keys.*compatibility additive"),
         ({"vocabulary_size": 307}, "tokenizer .* 307 subwords .*got 300"),
     ],
 )

@@ -1,5 +1,6 @@
 """The SavedModel that TensorFlow Serving loads: signatures, odd input, operations, versions."""
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from pipelines.translators.base import MAX_ALPHA, MAX_BEAM_SIZE, MAX_SOURCE_LENG
 from pipelines.translators.keras_model import Translator
 from tests.support import serving_model
 from tests.support.serving_model import ODD_TEXTS, nbest, translate
+from tf_relpos import Transformer
 
 pytestmark = pytest.mark.tensorflow_only
 
@@ -64,6 +66,21 @@ def test_both_signatures_translate_like_the_translator():
         ]
         np.testing.assert_allclose(scores, [[h.score for h in row] for row in expected], rtol=1e-5)
         assert np.all(np.diff(scores) <= 0)
+
+
+def test_additive_compatibility_is_translated_with(tmp_path):
+    translator, _ = serving_model.exported()
+    model = Transformer(dataclasses.replace(translator.model.config, compatibility="additive"))
+    model.build()
+    for variable in model.trainable_variables:
+        variable.assign_add(tf.random.stateless_normal(variable.shape, (3, len(variable.path))))
+    own = Translator(model, translator.tokenizer, beam_size=2, alpha=0.6)
+    path = export_saved_model(Exportable(own, serving_model.tokenizer_path()), tmp_path)
+    texts = serving_model.sentences(3)
+    expected = [hypotheses[0] for hypotheses in own.stream(texts)]
+    found = tf.saved_model.load(path).signatures["serving_default"](text=tf.constant(texts))
+    assert [t.decode() for t in found["translation"].numpy()] == [h.text for h in expected]
+    np.testing.assert_allclose(found["score"], [h.score for h in expected], rtol=1e-4)
 
 
 def test_blank_text_is_translated_to_nothing():

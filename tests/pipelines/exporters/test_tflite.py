@@ -134,6 +134,7 @@ def test_integers_score_most_sources_alike(translators, expected):
         {"position": "both", "norm": "pre", "heads_share_relative_embedding": False},
         {"implementation": "transpose_reshape", "heads_share_relative_embedding": True},
         {"position": "sinusoidal", "attention_window": 1},
+        {"compatibility": "additive"},
     ],
 )
 def test_other_models_and_settings(tokenizer_path, tmp_path, config):

@@ -47,6 +47,15 @@ def test_parts_of_speech_from_the_graph_alone(text, tmp_path, monkeypatch, capfd
     assert "<svg" in picture.read_text()
 
 
+def test_the_compatibility_reaches_the_model(text, monkeypatch):
+    built = []
+    monkeypatch.setattr(training, "build", lambda *given: built.append(given) or 1 / 0)
+    arguments = flags(train=text, test=text, compatibility="additive")
+    with pytest.raises(ZeroDivisionError):
+        train_graph.main(arguments)
+    assert built[0][0].compatibility == "additive"
+
+
 class Interrupted(logging.Handler):
     """Ctrl-C while an epoch is told of: what is kept is the one before."""
 

@@ -18,7 +18,7 @@ from pipelines.inspection.pictures import draw_tables
 from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import RunDirectory
 from pipelines.translators.keras_model import load_run
-from tests.support.runs import call, open_run, provenance
+from tests.support.runs import call, flags, open_run, provenance
 from tests.support.serving_model import sentences
 from tf_relpos import Transformer, TransformerConfig
 
@@ -52,6 +52,15 @@ def write(tmp_path_factory):
         return path
 
     return make
+
+
+def test_scores_that_are_no_sum_of_terms_are_refused(write, tmp_path, monkeypatch, capfd):
+    path = write(tmp_path / "run", **SMALLEST, compatibility="additive")
+    output = tmp_path / "page.html"
+    arguments = flags(run_dir=path, sentence="the dog", target="der Hund", output=output)
+    assert call(inspect.main, arguments, monkeypatch) == 2
+    assert "compatibility product, got compatibility additive" in capfd.readouterr().err
+    assert not output.exists()
 
 
 @pytest.mark.parametrize("shared", [True, False])
