@@ -568,9 +568,9 @@ class RelationAwareAttention(EdgeAttention):
         implementation: "transpose_reshape" (section 3.3), "bucketed", or "auto"; see
             `tf_relpos.relation_ops`. All give the same result.
         compatibility: "product" is Eq. 4; "additive" is that of Bahdanau et al. 2014, with edges,
-            `e_ij = v^T tanh(x_i W^Q + x_j W^K + a^K_ij)` and a vector v of each head. It takes no
-            more memory, but more time (`tf_relpos.compatibility`), and `implementation` is then
-            that of Eq. 3 alone.
+            `e_ij = v^T tanh(x_i W^Q + x_j W^K + a^K_ij)` and a vector v of each head. It makes
+            no `[B, N, T, S, H]` (`tf_relpos.compatibility`), but takes longer, and `implementation`
+            is then that of Eq. 3 alone.
         **kwargs: arguments of `keras.layers.MultiHeadAttention`. Where edges enter either equation,
             or compatibility is additive, `flash_attention=True` is refused, since no fused kernel
             takes these terms, and so is more than one attention axis.

@@ -4,8 +4,8 @@
 
 It stands where Eq. 4 of Shaw et al. 2018 has its scaled product, as their section 5 proposes. No
 product of matrices makes these scores: each pair has H numbers of its own. They are made and summed
-one coordinate of the heads at a time, forward and, again, backward, so that memory is that of the
-scores, `[B, N, T, S]`, and not of H times as many numbers.
+one coordinate of the heads at a time, forward and, again, backward, so that memory is that of a
+few tensors like the scores, `[B, N, T, S]`, and not of H times as many numbers.
 
 Axes: B batch, T query positions, S key positions, N heads, H head size, R labels, L labels an edge.
 """

@@ -124,6 +124,19 @@ def test_one_query_beside_a_growing_cache(rng):
         assert_close(step[:, 0], expected[:, i])
 
 
+def test_one_query_of_a_graph_beside_a_growing_cache(rng):
+    layer = build(rng, RelationAwareAttention, R)
+    x = rng.normal(size=(B, T, D)).astype("float32")
+    relations = rng.integers(-1, R, (B, T, T), dtype="int32")
+    expected = to_numpy(layer(x, x, relations=relations, use_causal_mask=True))
+    cache = np.zeros((B, 2, T, N, H), "float32")
+    for i in range(T):
+        one = x[:, i : i + 1]
+        cached = {"cache": cache, "cache_update_index": i, "use_causal_mask": True}
+        step, cache = layer(one, one, relations=relations[:, i : i + 1], **cached)
+        assert_close(step[:, 0], expected[:, i])
+
+
 @pytest.mark.parametrize("position", ["relative", "sinusoidal"])
 @pytest.mark.parametrize("longest", ["known", "unknown"])
 def test_a_transformer_step_by_step(rng, position, longest):
