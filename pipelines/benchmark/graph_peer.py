@@ -50,9 +50,7 @@ class Benchmark:
     def __post_init__(self):
         check_positive(self, "seeds", "epochs")
         if self.epochs < 2:
-            raise InputError(
-                f"epochs must be at least 2: the first is not timed, got {self.epochs}"
-            )
+            raise InputError(f"epochs must be 2 or more: the first is not timed, got {self.epochs}")
 
 
 class Contestant(Protocol):
@@ -111,9 +109,10 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _contestants(task: Task, config: TrainingConfig) -> dict[str, Contestant]:
-    from pipelines.benchmark.torch_graphs import GraphNetwork
+    from pipelines.benchmark.torch_graphs import GraphNetwork, as_data
 
-    peers = {name: GraphNetwork(name, task, config) for name in PEERS}
+    data = [as_data(graphs, len(task.labels), config.nodes) for graphs in (task.train, task.test)]
+    peers = {name: GraphNetwork(name, task, config, *data) for name in PEERS}
     return {OURS: _Ours(task, config), **peers}
 
 

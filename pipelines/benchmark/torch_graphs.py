@@ -16,26 +16,31 @@ from torch_geometric import nn as relational
 from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 
-from pipelines.graphs.batches import num_relations, plan
+from pipelines.graphs.batches import batches, num_relations, plan
 from pipelines.graphs.graph import Graph, Task
 from pipelines.graphs.model import ModelConfig
 from pipelines.graphs.training import CLIPPED_AT, WARMUP, TrainingConfig, steps_per_epoch
-from tf_relpos import edge_relations
 
 
 class GraphNetwork:
     """A model with a relational layer of PyTorch Geometric, trained as `pipelines.graphs` trains,
     by one thread."""
 
-    def __init__(self, layer: str, task: Task, config: TrainingConfig):
+    def __init__(
+        self,
+        layer: str,
+        task: Task,
+        config: TrainingConfig,
+        train_data: Sequence[Data],
+        test_data: Sequence[Data],
+    ):
         torch.set_num_threads(1)
         torch.manual_seed(config.seed)
         self.config = config
         self.steps = steps_per_epoch(task, config)
         self.updates = self.steps * config.epochs
         labels = len(task.labels)
-        self.train_data = [_data(graph, labels) for graph in task.train]
-        self.test_data = [_data(graph, labels) for graph in task.test]
+        self.train_data, self.test_data = train_data, test_data
         relations = num_relations(labels, "graph")
         sizes = task.node_kinds, relations, len(task.classes)
         self.model = _Model(layer, config.model, *sizes)
@@ -80,10 +85,26 @@ class GraphNetwork:
         return 0.5 * (1 + math.cos(math.pi * done))
 
 
-def _data(graph: Graph, num_labels: int) -> Data:
+def as_data(graphs: Sequence[Graph], num_labels: int, nodes: int) -> list[Data]:
+    """The graphs with the edges that `pipelines.graphs.batches` makes of theirs.
+
+    Args:
+        graphs: see `Graph`.
+        num_labels: E, of their edges.
+        nodes: of a batch, in which labels are made.
+    """
+    found = {}
+    numbers = plan([len(graph.nodes) for graph in graphs], nodes, None)
+    labelled = batches(graphs, num_labels, "graph", nodes).as_numpy_iterator()
+    for batch, (inputs, _, _) in zip(numbers, labelled, strict=True):
+        for number, relations in zip(batch.tolist(), inputs["relations"], strict=True):
+            found[number] = _data(graphs[number], relations)
+    return [found[number] for number in range(len(graphs))]
+
+
+def _data(graph: Graph, relations: np.ndarray) -> Data:
     T = len(graph.nodes)
-    relations = edge_relations(graph.edges, T, num_labels, inverse=True, self_loops=True)
-    relations = np.asarray(relations)
+    relations = relations[:T, :T]
     queries, keys = np.nonzero(relations >= 0)
     return Data(
         x=torch.from_numpy(graph.nodes).long(),

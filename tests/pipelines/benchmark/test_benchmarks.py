@@ -10,6 +10,7 @@ from pipelines.benchmark import (
     data,
     decoding,
     graph_memory,
+    graph_peer,
     memory,
     training_step,
     web,
@@ -18,6 +19,7 @@ from pipelines.benchmark import (
 from pipelines.benchmark.measuring import ratios, seconds_in_turns
 from tests.support.browser import need_browser
 from tests.support.runs import call, flags, run_command
+from tests.support.sentences import write_conllu
 
 pytestmark = pytest.mark.tensorflow_only
 
@@ -106,6 +108,24 @@ def test_graph_memory(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_graph_peer(tmp_path):
+    """In a process of its own, which may choose how many threads TensorFlow has."""
+    pytest.importorskip("torch_geometric", reason="PyTorch Geometric is not installed")
+    text, output = write_conllu(tmp_path / "trees.conllu", 160), tmp_path / "results.json"
+    given = flags(train=text, test=text, epochs=6, learning_rate=0.01, seeds=2, output=output)
+    result = run_command("benchmark.graph_peer", given)
+    assert result.returncode == 0, result.stderr
+    results = json.loads(output.read_text())
+    contestants = results["contestants"]
+    assert [c["name"] for c in contestants] == [graph_peer.OURS, *graph_peer.PEERS]
+    assert [set(turn) for turn in results["turns"]] == [{graph_peer.OURS, *graph_peer.PEERS}] * 10
+    assert contestants[0]["seconds_over_ours"] == 1
+    for contestant in contestants:
+        assert len(contestant["accuracies"]) == 2 and contestant["steps_per_second"] > 0
+        assert contestant["accuracy"] > 0.3  # by the most frequent class 0.2 to 0.3
+
+
+@pytest.mark.slow
 def test_decoding(trained_run, corpus, tmp_path):
     """In a process of its own, which may choose how many threads TensorFlow has."""
     output = tmp_path / "results.json"
@@ -153,6 +173,8 @@ def test_forms(trained_run, corpus, tmp_path):
         (window.main, {"window": 0}, "window must be at least 1, got 0"),
         (window.main, {"lengths": 1}, "lengths must be at least 2, got [1]"),
         (graph_memory.main, {"batch": 0}, "batch must be at least 1, got 0"),
+        (graph_peer.main, {"epochs": 1}, "epochs must be 2 or more: the first is not timed, got 1"),
+        (graph_peer.main, {"seeds": 0}, "seeds must be at least 1, got 0"),
         (training_step.main, {"preset": "huge"}, "preset must be one of tiny, base, big, "),
         (training_step.main, {"length": 0}, "length must be from 1 to tokens, 4096, got 0"),
         (
