@@ -588,6 +588,8 @@ def _sum_rows(pairs: Tensor, relations: Relations, num_labels: int) -> Tensor:
     if isinstance(relations, RelativePositions):
         return _sum_positions(pairs, relations)
     M, S, X = ops.shape(pairs)
+    if 0 in tuple(pairs.shape):  # nothing to add up, which Keras refuses on PyTorch
+        return ops.zeros((M, num_labels, X), pairs.dtype)
     rows = _rows_of_labels(relations, num_labels)
     num_edges = ops.shape(rows)[1]
     dtype = keras.backend.standardize_dtype(pairs.dtype)

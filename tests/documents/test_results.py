@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from pipelines.classification import report
+from pipelines.classification.models import POSITIONS
 from pipelines.files.records import read_json
 from pipelines.reproduction.report import markdown
 from tests.support.documents import PAGES, name, read
@@ -40,3 +42,12 @@ def test_time_and_memory_of_additive_compatibility():
         cells = [length, f"{graph['ratio']:.1f}", f"{xla['ratio']:.1f}"]
         cells += [f"{size:,.0f} MB" for size in (*memory, whole)]
         assert f"| {' | '.join(cells)} |" in read(PAGES / "layers.md")
+
+
+@pytest.mark.parametrize("name", ["text", "keras_hub", "series"])
+def test_what_positions_reach_is_as_measured(name):
+    path = ROOT / "docs" / "results" / "positions" / f"{name}.json"
+    found = json.loads(path.read_text(encoding="utf-8"))
+    seeds = [sorted(r["seed"] for r in found["runs"] if r["position"] == p) for p in POSITIONS]
+    assert len(seeds[0]) >= 2 and all(others == seeds[0] for others in seeds)
+    assert report.markdown(found) in read(PAGES / "known-code.md")

@@ -46,6 +46,7 @@ WRONG = {
         ["--run_dir", "x", "--source", "x", "--reference", "x", "--tokenize", "x"],
     ],
     "train_graph": [["--layers", "0"], ["--train", "x"], ["--train", "x", "--hold_out", "0.5"]],
+    "compare_positions": [["--seeds", "0"], ["--task", "series", "--model", "keras_hub"]],
     "score": [["--nosuchflag", "3"], ["--model", "x", "--source", "absent", "--target", "x"]],
     "translate": [
         ["--nosuchflag", "3"],

@@ -296,3 +296,14 @@ def test_tables_are_glorot_uniform():
     assert table.shape == (N, 101, H)
     assert np.max(np.abs(table)) <= limit
     assert abs(table.std() - limit / np.sqrt(3)) < 0.03 * limit
+
+
+def test_masks_pass_through_a_residual(rng):
+    """Two layers of a functional model; Keras's own takes the mask off its input, for good."""
+    ids = keras.Input([None], dtype="int32")
+    x = keras.layers.Embedding(23, D, mask_zero=True)(ids)
+    for _ in range(2):
+        x = keras.layers.Add()([x, relative()(x, x)])
+    model = keras.Model(ids, keras.layers.GlobalAveragePooling1D()(x))
+    short = rng.integers(1, 23, (B, T))
+    assert_close(model(np.pad(short, ((0, 0), (0, 3)))), model(short))

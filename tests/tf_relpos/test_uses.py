@@ -344,8 +344,10 @@ if BACKEND == "jax":
     for block in ("EncoderBlock", "DecoderBlock", "Transformer"):
         EXCEPTIONS["rematerialized", block] = remat
 if BACKEND == "torch":
-    EXCEPTIONS["empty", "RelationAwareAttention"] = "Keras's segment_sum takes no empty batch there"
-TENSORFLOW_ONLY = ("saved_model", "litert", "onnx", "float64")
+    EXCEPTIONS["float64", "Transformer"] = "Keras's matmul makes float32 of float64 there"
+TENSORFLOW_ONLY = ("saved_model", "litert", "onnx")
+if BACKEND == "jax":  # which knows no float64 unless a whole process is told to
+    TENSORFLOW_ONLY += ("float64",)
 CELLS = [
     pytest.param(use, name, marks=pytest.mark.tensorflow_only if use in TENSORFLOW_ONLY else ())
     for use in USES
