@@ -21,6 +21,7 @@ COMMANDS = {
     "reproduce": "train what a table of the paper compares, and write the table",
     "inspect": "show what a trained model attends to in a sentence",
     "train_graph": "tell the nodes of labelled graphs apart, such as words of dependency trees",
+    "train_syntax": "compare translators with and without the dependencies of words",
     "compare_positions": "compare kinds of positions in plain Keras models",
     "plot": "draw the training curves of runs in one picture",
 }

@@ -72,16 +72,7 @@ def batches(
                 yield _padded([graphs[number] for number in batch])
 
     def labelled(nodes: tf.Tensor, edges: tf.Tensor, targets: tf.Tensor) -> Any:
-        T = tf.shape(nodes)[1]
-        of_graph = edge_relations(edges, T, num_labels, inverse=True, self_loops=True)
-        of_order = relative_position_ids(T, T, MAX_DISTANCE)
-        if relations == "both":
-            sizes = (2 * num_labels + 1, 2 * MAX_DISTANCE + 1)
-            found = stack_relations([of_graph, of_order], sizes)
-        elif relations == "order":
-            found = tf.broadcast_to(of_order, tf.shape(of_graph))
-        else:
-            found = of_graph if relations == "graph" else tf.fill(tf.shape(of_graph), -1)
+        found = labels_of_pairs(edges, tf.shape(nodes)[1], num_labels, relations)
         weights = tf.cast(targets >= 0, tf.float32)
         return {"nodes": nodes, "relations": found}, tf.maximum(targets, 0), weights
 
@@ -95,6 +86,17 @@ def batches(
     data = data.map(labelled, num_parallel_calls=2, deterministic=True).prefetch(READ_AHEAD)
     count = len(seeds) * len(plan(sizes, nodes, None))
     return data.apply(tf.data.experimental.assert_cardinality(count))
+
+
+def labels_of_pairs(edges: tf.Tensor, T: tf.Tensor, num_labels: int, relations: str) -> tf.Tensor:
+    """What joins the pairs of nodes, see `batches`, of edges `[B, M, 3]` between T nodes."""
+    of_graph = edge_relations(edges, T, num_labels, inverse=True, self_loops=True)
+    of_order = relative_position_ids(T, T, MAX_DISTANCE)
+    if relations == "both":
+        return stack_relations([of_graph, of_order], (2 * num_labels + 1, 2 * MAX_DISTANCE + 1))
+    if relations == "order":
+        return tf.broadcast_to(of_order, tf.shape(of_graph))
+    return of_graph if relations == "graph" else tf.fill(tf.shape(of_graph), -1)
 
 
 def _padded(graphs: Sequence[Graph]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

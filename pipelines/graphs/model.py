@@ -41,25 +41,38 @@ def build(config: ModelConfig, task: Task) -> keras.Model:
     if config.relations != "none":
         seen = keras.ops.logical_and(seen, is_seen(relations))
     x = keras.layers.Embedding(task.node_kinds, config.model_dim)(nodes)
+    R = num_relations(len(task.labels), config.relations)
     for _ in range(config.layers):
-        attention = RelationAwareAttention(
-            config.num_heads,
-            config.model_dim // config.num_heads,
-            num_relations(len(task.labels), config.relations),
-            relation_keys=config.relations != "none",
-            relation_values=config.relations != "none",
-            heads_share_relations=False,
-            compatibility=config.compatibility,
-        )
-        y = keras.layers.LayerNormalization()(x)
-        x = _add(x, attention(y, y, relations=relations, attention_mask=seen), config.dropout)
-        y = keras.layers.LayerNormalization()(x)
-        y = keras.layers.Dense(2 * config.model_dim, activation="gelu")(y)
-        y = keras.layers.Dropout(config.dropout)(y)
-        x = _add(x, keras.layers.Dense(config.model_dim)(y), config.dropout)
+        x = attending_block(x, relations, seen, R, config)
     x = keras.layers.LayerNormalization()(x)
     logits = keras.layers.Dense(len(task.classes), name="logits")(x)
     return keras.Model({"nodes": nodes, "relations": relations}, logits)
+
+
+def attending_block(
+    x: keras.KerasTensor,
+    relations: keras.KerasTensor,
+    seen: keras.KerasTensor,
+    num_relations: int,
+    config: ModelConfig,
+) -> keras.KerasTensor:
+    """Attention to the pairs that are `seen`, with their `relations`, and a feed-forward layer."""
+    uses_relations = config.relations != "none"
+    attention = RelationAwareAttention(
+        config.num_heads,
+        config.model_dim // config.num_heads,
+        num_relations,
+        relation_keys=uses_relations,
+        relation_values=uses_relations,
+        heads_share_relations=False,
+        compatibility=config.compatibility,
+    )
+    y = keras.layers.LayerNormalization()(x)
+    x = _add(x, attention(y, y, relations=relations, attention_mask=seen), config.dropout)
+    y = keras.layers.LayerNormalization()(x)
+    y = keras.layers.Dense(2 * config.model_dim, activation="gelu")(y)
+    y = keras.layers.Dropout(config.dropout)(y)
+    return _add(x, keras.layers.Dense(config.model_dim)(y), config.dropout)
 
 
 def is_seen(relations: Any) -> Any:

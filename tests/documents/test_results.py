@@ -8,6 +8,7 @@ from pipelines.classification import report
 from pipelines.classification.models import POSITIONS
 from pipelines.files.records import read_json
 from pipelines.reproduction.report import markdown
+from pipelines.syntax import report as syntax_report
 from tests.support.documents import PAGES, name, read
 from tests.support.runs import ROOT
 
@@ -44,6 +45,16 @@ def test_time_and_memory_of_additive_compatibility():
         assert f"| {' | '.join(cells)} |" in read(PAGES / "layers.md")
 
 
+def test_bleu_of_additive_compatibility():
+    results = ROOT / "docs" / "results" / "compatibility"
+    (additive,), (product,) = (
+        read_json(results / f"demo-{name}.json") for name in ("additive", "product")
+    )
+    assert additive["step"] == product["step"] == 300
+    told = f"test BLEU {additive['bleu']:.1f} and the product at {product['bleu']:.1f}"
+    assert told in read(PAGES / "layers.md")
+
+
 @pytest.mark.parametrize("name", ["text", "keras_hub", "series"])
 def test_what_positions_reach_is_as_measured(name):
     path = ROOT / "docs" / "results" / "positions" / f"{name}.json"
@@ -51,3 +62,20 @@ def test_what_positions_reach_is_as_measured(name):
     seeds = [sorted(r["seed"] for r in found["runs"] if r["position"] == p) for p in POSITIONS]
     assert len(seeds[0]) >= 2 and all(others == seeds[0] for others in seeds)
     assert report.markdown(found) in read(PAGES / "known-code.md")
+
+
+def test_what_dependencies_add_is_as_measured():
+    found = json.loads((ROOT / "docs" / "results" / "syntax" / "demo.json").read_text("utf-8"))
+    assert len({run["seed"] for run in found["runs"]}) == 3
+    assert syntax_report.markdown(found) in read(PAGES / "graphs.md")
+
+
+def test_peers_on_graphs_are_as_measured():
+    results = ROOT / "pipelines" / "benchmark" / "results"
+    found = json.loads((results / "graph_peer.json").read_text("utf-8"))
+    page = read(PAGES / "graphs.md")
+    assert found["date"] in page
+    for peer in found["contestants"]:
+        cells = [f"`{peer['name']}`", f"{peer['accuracy']:.3f}", f"{peer['parameters']:,}"]
+        cells += [f"{peer['steps_per_second']:.1f}", f"{1 / peer['seconds_over_ours']:.1f}"]
+        assert f"| {' | '.join(cells)} |" in page

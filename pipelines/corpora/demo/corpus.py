@@ -87,7 +87,16 @@ class DemoCorpus:
 def distinct_pairs(
     candidates: Iterator[Sentence], split: str, count: int
 ) -> Iterator[tuple[str, str]]:
-    """Yield `count` pairs from the candidates that belong to the split, each source once.
+    """The pairs of `distinct_sentences`."""
+    return ((source, target) for _, source, target in distinct_sentences(candidates, split, count))
+
+
+def distinct_sentences(
+    candidates: Iterator[Sentence], split: str, count: int
+) -> Iterator[tuple[Sentence, str, str]]:
+    """Yield `count` of the candidates that belong to the split, each source once.
+
+    Each comes with its English and its German text.
 
     Raises:
         InputError: when candidates bring nothing new for a long time.
@@ -110,7 +119,7 @@ def distinct_pairs(
         if all(MIN_WORDS <= text.count(" ") + 1 <= MAX_WORDS for text in (source, target)):
             seen.add(key)
             fruitless = 0
-            yield source, target
+            yield sentence, source, target
 
 
 def sentences(seed: str) -> Iterator[Sentence]:

@@ -1,0 +1,129 @@
+"""Sentences of the demo corpus as ids of words, with the labels that join the words of a source."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from pipelines.corpora.demo.corpus import distinct_sentences, sentences
+from pipelines.graphs.batches import READ_AHEAD, labels_of_pairs, plan
+from pipelines.graphs.conllu import Sentence, edges_of_sentence
+from pipelines.syntax.trees import LABELS, tree, words_of
+
+PAD, START, END, UNKNOWN = range(4)
+_NUMBERS = {label: i for i, label in enumerate(LABELS)}
+
+
+class Example(NamedTuple):
+    """A sentence and its translation.
+
+    Attributes:
+        source: ids of its words, int32 `[S]`.
+        edges: of its dependency tree, int32 `[M, 3]`, see `tf_relpos.edge_relations`.
+        target: ids of the translation's words, `START` before and `END` after them, int32 `[T]`.
+        reference: the translation.
+    """
+
+    source: np.ndarray
+    edges: np.ndarray
+    target: np.ndarray
+    reference: str
+
+
+class Text(NamedTuple):
+    """Examples to train on and to validate on, and the words of both languages by their ids."""
+
+    train: Sequence[Example]
+    valid: Sequence[Example]
+    source_words: Sequence[str]
+    target_words: Sequence[str]
+
+
+def read(train: int, valid: int, seed: int) -> Text:
+    """So many sentences of the demo corpus of that seed. Known are the words to train on."""
+    rows = {}
+    for split, count in (("train", train), ("valid", valid)):
+        candidates = sentences(f"{seed} {split}")
+        found = distinct_sentences(candidates, split, count)
+        rows[split] = [(tree(sentence), target) for sentence, _, target in found]
+    source_words = _vocabulary(source.forms for source, _ in rows["train"])
+    target_words = _vocabulary(words_of(target) for _, target in rows["train"])
+    source_ids, target_ids = (
+        {word: i for i, word in enumerate(words)} for words in (source_words, target_words)
+    )
+
+    def example(source: Sentence, reference: str) -> Example:
+        target = [target_ids.get(word, UNKNOWN) for word in words_of(reference)]
+        return Example(
+            np.array([source_ids.get(word, UNKNOWN) for word in source.forms], "int32"),
+            edges_of_sentence(source, _NUMBERS),
+            np.array([START, *target, END], "int32"),
+            reference,
+        )
+
+    train_examples, valid_examples = ([example(*row) for row in rows[split]] for split in rows)
+    return Text(train_examples, valid_examples, source_words, target_words)
+
+
+def _vocabulary(texts: Iterable[Sequence[str]]) -> list[str]:
+    counts = Counter(word for text in texts for word in text)
+    return [
+        "<pad>",
+        "<s>",
+        "</s>",
+        "<unk>",
+        *sorted(counts, key=lambda word: (-counts[word], word)),
+    ]
+
+
+def batches(
+    examples: Sequence[Example],
+    relations: str,
+    words: int,
+    seeds: Sequence[Sequence[int] | None] = (None,),
+) -> tf.data.Dataset:
+    """The examples, once for each seed:
+    `({"source", "relations", "target"}, next words [B, T], weights [B, T])`.
+
+    Args:
+        examples: see `Example`.
+        relations: what joins the words of a source, "order", "graph" or "both"; see
+            `pipelines.graphs.batches.batches`.
+        words: of the sources of a batch, padding included.
+        seeds: see `pipelines.graphs.batches.plan`.
+    """
+    sizes = [len(example.source) for example in examples]
+
+    def arrays() -> Iterator[Any]:
+        for seed in seeds:
+            for batch in plan(sizes, words, seed):
+                some = [examples[number] for number in batch]
+                yield tuple(
+                    _padded([getattr(example, name) for example in some], value)
+                    for name, value in (("source", PAD), ("edges", -1), ("target", PAD))
+                )
+
+    def labelled(source: tf.Tensor, edges: tf.Tensor, target: tf.Tensor) -> Any:
+        joined = labels_of_pairs(edges, tf.shape(source)[1], len(LABELS), relations)
+        inputs = {"source": source, "relations": joined, "target": target[:, :-1]}
+        return inputs, target[:, 1:], tf.cast(target[:, 1:] != PAD, tf.float32)
+
+    signature = tuple(tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None, None, 3]))
+    signature += (tf.TensorSpec([None, None], tf.int32),)
+    data = tf.data.Dataset.from_generator(arrays, output_signature=signature)
+    data = data.map(labelled, num_parallel_calls=2, deterministic=True).prefetch(READ_AHEAD)
+    count = len(seeds) * len(plan(sizes, words, None))
+    return data.apply(tf.data.experimental.assert_cardinality(count))
+
+
+def _padded(rows: Sequence[np.ndarray], value: int) -> np.ndarray:
+    """`[B, L, ...]` of rows `[l, ...]`."""
+    longest = max(map(len, rows))
+    padded = np.full((len(rows), longest, *rows[0].shape[1:]), value, "int32")
+    for whole, row in zip(padded, rows, strict=True):
+        whole[: len(row)] = row
+    return padded

@@ -1,0 +1,185 @@
+"""Trains translators that differ in what their encoders know, and keeps their curves."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import sacrebleu
+import tensorflow as tf
+
+from pipelines.errors import InputError
+from pipelines.files.records import read_json, write_json
+from pipelines.graphs.batches import plan
+from pipelines.graphs.model import ModelConfig
+from pipelines.graphs.training import CLIPPED_AT, WARMUP, NodeAccuracy
+from pipelines.progress import Work, progress
+from pipelines.syntax.data import END, PAD, START, Text, batches
+from pipelines.syntax.model import build
+from pipelines.syntax.trees import text_of
+from pipelines.training.devices import description
+
+_LOG = logging.getLogger(__name__)
+
+KINDS = ("order", "both")  # positions alone, and with dependencies
+EXTRA_LENGTH = 10  # a translation may be this many words longer than its source
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """What all trainings have in common.
+
+    Attributes:
+        model: the model, whatever it knows of a source.
+        train, valid: pairs of sentences.
+        words: of the sources of a batch, padding included.
+        steps: updates.
+        every: how many updates lie between two points of a curve.
+        learning_rate: the largest.
+    """
+
+    model: ModelConfig = field(default_factory=lambda: ModelConfig(layers=2))
+    train: int = 10_000
+    valid: int = 300
+    words: int = 1024
+    steps: int = 600
+    every: int = 50
+    learning_rate: float = 2e-3
+
+
+def compare(
+    config: TrainingConfig, text: Text, seeds: Iterable[int], output: Path | None = None
+) -> dict[str, Any]:
+    """Trains each of `KINDS` with each seed, but what has been trained.
+
+    Args:
+        config: of each training.
+        text: to train and to validate on.
+        seeds: of the first weights, dropout and the order of batches.
+        output: a JSON file, written after each training; those that it has are not repeated.
+
+    Returns:
+        The settings and, of each training, its curve and the BLEU at its end.
+
+    Raises:
+        InputError: the file cannot be read or written, or is of another comparison.
+    """
+    settings = dataclasses.asdict(config)
+    settings["model"].pop("relations")
+    found = (read_json(output) if output else None) or {"settings": settings, "runs": []}
+    if not isinstance(found, dict) or found.get("settings") != settings:
+        raise InputError(f"output {output} is of another comparison: remove it, or name another")
+    done = {(run["seed"], run["relations"]) for run in found["runs"]}
+    wanted = [each for each in itertools.product(seeds, KINDS) if each not in done]
+    steps = config.steps * (len(done) + len(wanted))
+    with progress("training", "updates", steps, done=config.steps * len(done)) as work:
+        for seed, relations in wanted:
+            run = train(config, text, relations, seed, work)
+            found["runs"].append({"relations": relations, "seed": seed, **run})
+            if output:
+                write_json(output, found)
+    return found
+
+
+def train(
+    config: TrainingConfig, text: Text, relations: str, seed: int, work: Work
+) -> dict[str, Any]:
+    """Trains one model; its curve, and the BLEU of its greedy translations at the end."""
+    began = time.monotonic()
+    keras.utils.set_random_seed(seed)
+    sizes = len(text.source_words), len(text.target_words)
+    model = build(dataclasses.replace(config.model, relations=relations), *sizes)
+    warmup = max(round(WARMUP * config.steps), 1)
+    rate = keras.optimizers.schedules.CosineDecay(
+        0.0,
+        max(config.steps - warmup, 1),
+        warmup_target=config.learning_rate,
+        warmup_steps=warmup,
+    )
+    # XLA would compile each shape anew, for longer than the training takes.
+    model.compile(
+        keras.optimizers.Adam(rate, clipnorm=CLIPPED_AT),
+        keras.losses.SparseCategoricalCrossentropy(
+            from_logits=True, reduction="mean_with_sample_weight"
+        ),
+        weighted_metrics=[NodeAccuracy(name="accuracy")],
+        jit_compile=False,
+    )
+    valid = batches(text.valid, relations, config.words)
+    per_epoch = len(batches(text.train, relations, config.words))
+    seeds = [(seed, epoch) for epoch in range(-(-config.steps // per_epoch))]
+    history = model.fit(
+        batches(text.train, relations, config.words, seeds),
+        steps_per_epoch=config.every,
+        epochs=config.steps // config.every,
+        validation_data=valid,
+        callbacks=[_Told(f"seed {seed}, {relations}", config.every, work)],
+        shuffle=False,
+        verbose=0,
+    ).history
+    translations = translate(model, text, relations, config.words)
+    bleu = sacrebleu.corpus_bleu(translations, [[example.reference for example in text.valid]])
+    _LOG.info("seed %d, %s: BLEU %.2f", seed, relations, bleu.score)
+    return {
+        "step": [config.every * (i + 1) for i in range(len(history["loss"]))],
+        "validation_loss": history["val_loss"],
+        "validation_accuracy": history["val_accuracy"],
+        "bleu": bleu.score,
+        "parameters": model.count_params(),
+        "minutes": round((time.monotonic() - began) / 60, 2),
+        "date": str(date.today()),
+        "device": description(),
+    }
+
+
+def translate(model: keras.Model, text: Text, relations: str, words: int) -> list[str]:
+    """Greedy translations of the sentences to validate on."""
+
+    @tf.function(reduce_retracing=True)
+    def next_words(inputs: dict[str, tf.Tensor], place: tf.Tensor) -> tf.Tensor:
+        return tf.argmax(model(inputs, training=False)[:, place], -1, output_type=tf.int32)
+
+    numbers = plan([len(example.source) for example in text.valid], words, None)
+    found: dict[int, str] = {}
+    for batch, (inputs, _, _) in zip(numbers, batches(text.valid, relations, words), strict=True):
+        B, S = inputs["source"].shape
+        ids = np.full((B, S + EXTRA_LENGTH + 1), PAD, "int32")
+        ids[:, 0] = START
+        is_done = np.zeros(B, bool)
+        for place in range(S + EXTRA_LENGTH):
+            inputs["target"] = tf.constant(ids[:, :-1])
+            new = next_words(inputs, tf.constant(place)).numpy()
+            ids[:, place + 1] = np.where(is_done, PAD, new)
+            is_done |= new == END
+            if is_done.all():
+                break
+        for number, row in zip(batch.tolist(), ids, strict=True):
+            found[number] = text_of([text.target_words[i] for i in row if i > END])
+    return [found[number] for number in range(len(found))]
+
+
+class _Told(keras.callbacks.Callback):
+    """Tells of each point of the curve."""
+
+    def __init__(self, name: str, every: int, work: Work):
+        super().__init__()
+        self.name, self.every, self.work = name, every, work
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.work.advance()
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        _LOG.info(
+            "%s: step %d  loss %.3f  validation loss %.3f  accuracy %.3f",
+            *(self.name, (epoch + 1) * self.every),
+            *(logs[name] for name in ("loss", "val_loss", "val_accuracy")),
+        )
