@@ -9,7 +9,13 @@ from pathlib import Path
 from simple_parsing import choice
 
 from pipelines.command_line import lasting_output, parse_flags, run
-from pipelines.errors import InputError, check_positive
+from pipelines.errors import (
+    InputError,
+    check_files,
+    check_heads,
+    check_learning_rate,
+    check_positive,
+)
 from pipelines.files.atomic import check_writable
 from pipelines.importing import import_optional, load_tensorflow
 
@@ -47,16 +53,11 @@ class ComparisonFlags:
             raise InputError(
                 f"max_relative_position must be at least 0, got {self.max_relative_position}"
             )
-        if self.model_dim % self.num_heads:
-            raise InputError(
-                f"model_dim must be a multiple of num_heads, {self.num_heads}, got {self.model_dim}"
-            )
-        if not 0 < self.learning_rate < float("inf"):
-            raise InputError(f"learning_rate must be above 0, got {self.learning_rate}")
+        check_heads(self)
+        check_learning_rate(self.learning_rate)
         if self.model == "keras_hub" and self.task != "text":
             raise InputError(f"model keras_hub needs task text, got {self.task}")
-        if Path(self.output or "x").is_dir():
-            raise InputError(f"output must be a file, got a directory, {self.output}")
+        check_files(self, "output")
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -1,6 +1,8 @@
 """The one exception that means "the user has to change something"."""
 
 import re
+from pathlib import Path
+from typing import Any
 
 
 class InputError(ValueError):
@@ -16,6 +18,33 @@ def check_positive(flags: object, *names: str) -> None:
     for name in names:
         if getattr(flags, name) < 1:
             raise InputError(f"{name} must be at least 1, got {getattr(flags, name)}")
+
+
+def check_heads(flags: Any) -> None:
+    """Raises InputError unless `num_heads` divides `model_dim`."""
+    if flags.model_dim % flags.num_heads:
+        raise InputError(
+            f"model_dim must be a multiple of num_heads, {flags.num_heads}, got {flags.model_dim}"
+        )
+
+
+def check_dropout(rate: float) -> None:
+    """Raises InputError unless it is a share that leaves something."""
+    if not 0 <= rate < 1:
+        raise InputError(f"dropout must be at least 0 and below 1, got {rate}")
+
+
+def check_learning_rate(rate: float) -> None:
+    """Raises InputError unless it is above 0 and finite."""
+    if not 0 < rate < float("inf"):
+        raise InputError(f"learning_rate must be above 0, got {rate}")
+
+
+def check_files(flags: object, *names: str) -> None:
+    """Raises InputError if a field of these names, which may be None, is a directory."""
+    for name in names:
+        if Path(getattr(flags, name) or "x").is_dir():
+            raise InputError(f"{name} must be a file, got a directory, {getattr(flags, name)}")
 
 
 def first_line(error: Exception) -> str:

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 from simple_parsing import choice
 
 from pipelines.command_line import lasting_output, parse_flags, run
-from pipelines.errors import InputError, check_positive
+from pipelines.errors import (
+    InputError,
+    check_dropout,
+    check_files,
+    check_heads,
+    check_learning_rate,
+    check_positive,
+)
 from pipelines.files.atomic import check_writable, exclusive
 from pipelines.files.pictures import FORMATS, check_can_draw, save_figure
 from pipelines.files.records import write_json
@@ -68,21 +75,14 @@ class GraphFlags:
         check_positive(
             self, "layers", "model_dim", "num_heads", "epochs", "batch_nodes", "picture_of"
         )
-        if self.model_dim % self.num_heads:
-            raise InputError(
-                f"model_dim must be a multiple of num_heads, {self.num_heads}, got {self.model_dim}"
-            )
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout must be at least 0 and below 1, got {self.dropout}")
-        if not 0 < self.learning_rate < float("inf"):
-            raise InputError(f"learning_rate must be above 0, got {self.learning_rate}")
+        check_heads(self)
+        check_dropout(self.dropout)
+        check_learning_rate(self.learning_rate)
         if not 0 <= self.weight_decay < float("inf"):
             raise InputError(f"weight_decay must be at least 0, got {self.weight_decay}")
         if self.seed < 0:
             raise InputError(f"seed must be at least 0, got {self.seed}")
-        for name in ("output", "picture"):
-            if Path(getattr(self, name) or "x").is_dir():
-                raise InputError(f"{name} must be a file, got a directory, {getattr(self, name)}")
+        check_files(self, "output", "picture")
         self._check_text()
         self._check_picture()
 

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.command_line import lasting_output, parse_flags, run
-from pipelines.errors import InputError, check_positive
+from pipelines.errors import (
+    InputError,
+    check_dropout,
+    check_files,
+    check_heads,
+    check_learning_rate,
+    check_positive,
+)
 from pipelines.files.atomic import check_writable
 from pipelines.files.pictures import FORMATS, check_can_draw, save_figure
 from pipelines.importing import load_tensorflow
@@ -48,17 +55,10 @@ class SyntaxFlags:
         check_positive(self, "model_dim", "num_heads", "batch_words")
         if self.steps < self.every or self.steps % self.every:
             raise InputError(f"steps must be a multiple of every, {self.every}, got {self.steps}")
-        if self.model_dim % self.num_heads:
-            raise InputError(
-                f"model_dim must be a multiple of num_heads, {self.num_heads}, got {self.model_dim}"
-            )
-        if not 0 <= self.dropout < 1:
-            raise InputError(f"dropout must be at least 0 and below 1, got {self.dropout}")
-        if not 0 < self.learning_rate < float("inf"):
-            raise InputError(f"learning_rate must be above 0, got {self.learning_rate}")
-        for name in ("output", "picture"):
-            if Path(getattr(self, name) or "x").is_dir():
-                raise InputError(f"{name} must be a file, got a directory, {getattr(self, name)}")
+        check_heads(self)
+        check_dropout(self.dropout)
+        check_learning_rate(self.learning_rate)
+        check_files(self, "output", "picture")
         if self.picture and Path(self.picture).suffix.lower() not in FORMATS:
             raise InputError(f"picture must end in {' or '.join(FORMATS)}, got {self.picture}")
 

@@ -510,11 +510,13 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             seen = seen & (ops.arange(S, dtype="int32") < num_written)
         return seen
 
-    def _written(
+    def _cached(
         self, cache: Tensor, value: Tensor, key: Tensor | None, offset: int | Tensor | None
-    ) -> Tensor:
-        """The cache with the given positions; as it is without an `offset`."""
-        return cache if offset is None else write(cache, self.compute_cache(value, key), offset)
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The cache, with the given positions if there is an `offset`; its keys and values."""
+        if offset is not None:
+            cache = write(cache, self.compute_cache(value, key), offset)
+        return cache, (cache[:, 0], cache[:, 1])
 
     def _symbolic(
         self,
@@ -661,8 +663,7 @@ class RelationAwareAttention(EdgeAttention):
         else:
             mask = self._visible_in_cache(query, value, cache, offset, use_causal_mask)
             mask = both(attention_mask, mask)
-            cache = self._written(cache, value, key, offset)
-            projected = cache[:, 0], cache[:, 1]
+            cache, projected = self._cached(cache, value, key, offset)
         output, weights = self._attend(
             query, *projected, mask, training, return_attention_scores, **edges
         )

@@ -164,8 +164,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
         else:
             mask = self._visible_in_cache(query, value, cache, offset, use_causal_mask)
             mask = both(attention_mask, mask)
-            cache = self._written(cache, value, key, offset)
-            projected = cache[:, 0], cache[:, 1]
+            cache, projected = self._cached(cache, value, key, offset)
             if offset is not None:
                 edges["query_offset"] = offset
         output, weights = self._attend(

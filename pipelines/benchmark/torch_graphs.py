@@ -6,7 +6,6 @@ the nodes that it has a label for.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,7 +18,8 @@ from torch_geometric.loader import DataLoader
 from pipelines.graphs.batches import batches, num_relations, plan
 from pipelines.graphs.graph import Graph, Task
 from pipelines.graphs.model import ModelConfig
-from pipelines.graphs.training import CLIPPED_AT, WARMUP, TrainingConfig, steps_per_epoch
+from pipelines.graphs.training import CLIPPED_AT, TrainingConfig, steps_per_epoch
+from pipelines.training.schedule import warmup_then_cosine
 
 
 class GraphNetwork:
@@ -38,7 +38,6 @@ class GraphNetwork:
         torch.manual_seed(config.seed)
         self.config = config
         self.steps = steps_per_epoch(task, config)
-        self.updates = self.steps * config.epochs
         labels = len(task.labels)
         self.train_data, self.test_data = train_data, test_data
         relations = num_relations(labels, "graph")
@@ -48,7 +47,10 @@ class GraphNetwork:
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), config.learning_rate, weight_decay=config.weight_decay
         )
-        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, self._rate)
+        updates = self.steps * config.epochs
+        schedule = warmup_then_cosine(updates, 1.0)
+        shares = [float(schedule(step)) for step in range(updates + 1)]
+        self.schedule = torch.optim.lr_scheduler.LambdaLR(self.optimizer, shares.__getitem__)
 
     def train(self, epoch: int) -> None:
         self.model.train()
@@ -75,14 +77,6 @@ class GraphNetwork:
     def _batches(self, data: Sequence[Data], seed: tuple[int, int] | None) -> DataLoader:
         numbers = plan([graph.num_nodes for graph in data], self.config.nodes, seed)
         return DataLoader(data, batch_sampler=[batch.tolist() for batch in numbers])
-
-    def _rate(self, step: int) -> float:
-        """Of the learning rate, at an update: see `pipelines.graphs.training`."""
-        warmup = max(round(WARMUP * self.updates), 1)
-        if step < warmup:
-            return step / warmup
-        done = min((step - warmup) / max(self.updates - warmup, 1), 1.0)
-        return 0.5 * (1 + math.cos(math.pi * done))
 
 
 def as_data(graphs: Sequence[Graph], num_labels: int, nodes: int) -> list[Data]:

@@ -16,14 +16,12 @@ import keras
 
 from pipelines.classification.models import POSITIONS, ModelConfig, build
 from pipelines.classification.tasks import TASKS, Examples, Task, explained
-from pipelines.errors import InputError
-from pipelines.files.records import read_json, write_json
+from pipelines.files.records import read_comparison, write_json
 from pipelines.progress import progress
 from pipelines.training.devices import description
+from pipelines.training.schedule import warmup_then_cosine
 
 _LOG = logging.getLogger(__name__)
-
-WARMUP = 0.05  # of the updates, over which the learning rate rises; then it falls along a cosine
 
 
 @dataclass(frozen=True)
@@ -62,9 +60,7 @@ def compare(
         InputError: the file cannot be read or written, or is of another comparison.
     """
     settings = dataclasses.asdict(config)
-    found = (read_json(output) if output else None) or {"settings": settings, "runs": []}
-    if not isinstance(found, dict) or found.get("settings") != settings:
-        raise InputError(f"output {output} is of another comparison: remove it, or name another")
+    found = read_comparison(output, settings)
     done = {(run["seed"], run["position"]) for run in found["runs"]}
     wanted = [each for each in itertools.product(seeds, POSITIONS) if each not in done]
     if not wanted:
@@ -91,10 +87,7 @@ def train(config: ComparisonConfig, task: Task, position: str, seed: int) -> dic
     keras.utils.set_random_seed(seed)
     model = build(config.model, position, task)
     updates = -(-len(task.train.targets) // config.batch) * config.epochs
-    warmup = max(round(WARMUP * updates), 1)
-    rate = keras.optimizers.schedules.CosineDecay(
-        0.0, max(updates - warmup, 1), warmup_target=config.learning_rate, warmup_steps=warmup
-    )
+    rate = warmup_then_cosine(updates, config.learning_rate)
     loss = keras.losses.BinaryCrossentropy(from_logits=True) if task.words else "mse"
     model.compile(keras.optimizers.Adam(rate), loss)
     inputs, targets, _ = task.train

@@ -32,6 +32,18 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path} cannot be read: {first_line(error)}") from error
 
 
+def read_comparison(path: Path | None, settings: dict[str, Any]) -> dict[str, Any]:
+    """`{"settings", "runs"}`: the runs of a comparison that a file has, none where there is none.
+
+    Raises:
+        InputError: it cannot be read, or is of a comparison with other settings.
+    """
+    found = (read_json(path) if path else None) or {"settings": settings, "runs": []}
+    if not isinstance(found, dict) or found.get("settings") != settings:
+        raise InputError(f"output {path} is of another comparison: remove it, or name another")
+    return found
+
+
 def append_line(path: Path, record: dict[str, Any]) -> None:
     """Appends a record to a file with a record a line, and waits until it is on disk.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,24 +64,45 @@ def batches(
             are all negative.
         nodes, seeds: see `plan`.
     """
-    sizes = [len(graph.nodes) for graph in graphs]
 
-    def arrays() -> Iterator[Any]:
-        for seed in seeds:
-            for batch in plan(sizes, nodes, seed):
-                yield _padded([graphs[number] for number in batch])
+    def padded(numbers: np.ndarray) -> tuple[np.ndarray, ...]:
+        some = [graphs[number] for number in numbers]
+        return (
+            padded_rows([graph.nodes for graph in some], 0),
+            padded_rows([graph.edges for graph in some], -1),
+            padded_rows([graph.targets for graph in some], -1),
+        )
 
     def labelled(nodes: tf.Tensor, edges: tf.Tensor, targets: tf.Tensor) -> Any:
         found = labels_of_pairs(edges, tf.shape(nodes)[1], num_labels, relations)
         weights = tf.cast(targets >= 0, tf.float32)
         return {"nodes": nodes, "relations": found}, tf.maximum(targets, 0), weights
 
-    int32 = tf.int32
-    signature = (
-        tf.TensorSpec([None, None], int32),
-        tf.TensorSpec([None, None, 3], int32),
-        tf.TensorSpec([None, None], int32),
-    )
+    return planned([len(graph.nodes) for graph in graphs], nodes, seeds, padded, labelled)
+
+
+def planned(
+    sizes: Sequence[int],
+    nodes: int,
+    seeds: Sequence[Sequence[int] | None],
+    padded: Callable[[np.ndarray], tuple[np.ndarray, ...]],
+    labelled: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], Any],
+) -> tf.data.Dataset:
+    """The batches of `plan`, once for each seed.
+
+    Args:
+        sizes, nodes, seeds: see `plan`.
+        padded: the numbers of a batch to int32 nodes `[B, T]`, edges `[B, M, 3]` and targets
+            `[B, L]`.
+        labelled: these, as tensors, to what `model.fit` takes.
+    """
+
+    def arrays() -> Iterator[tuple[np.ndarray, ...]]:
+        for seed in seeds:
+            yield from map(padded, plan(sizes, nodes, seed))
+
+    shapes = ([None, None], [None, None, 3], [None, None])
+    signature = tuple(tf.TensorSpec(shape, tf.int32) for shape in shapes)
     data = tf.data.Dataset.from_generator(arrays, output_signature=signature)
     data = data.map(labelled, num_parallel_calls=2, deterministic=True).prefetch(READ_AHEAD)
     count = len(seeds) * len(plan(sizes, nodes, None))
@@ -99,15 +120,10 @@ def labels_of_pairs(edges: tf.Tensor, T: tf.Tensor, num_labels: int, relations: 
     return of_graph if relations == "graph" else tf.fill(tf.shape(of_graph), -1)
 
 
-def _padded(graphs: Sequence[Graph]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Nodes `[B, T]`, edges `[B, M, 3]` and targets `[B, T]`."""
-    T = max(len(graph.nodes) for graph in graphs)
-    M = max(len(graph.edges) for graph in graphs)
-    nodes = np.zeros((len(graphs), T), "int32")
-    edges = np.full((len(graphs), M, 3), -1, "int32")
-    targets = np.full((len(graphs), T), -1, "int32")
-    for i, graph in enumerate(graphs):
-        nodes[i, : len(graph.nodes)] = graph.nodes
-        edges[i, : len(graph.edges)] = graph.edges
-        targets[i, : len(graph.nodes)] = graph.targets
-    return nodes, edges, targets
+def padded_rows(rows: Sequence[np.ndarray], value: int) -> np.ndarray:
+    """int32 `[B, L, ...]` of rows `[l, ...]`."""
+    longest = max(map(len, rows))
+    padded = np.full((len(rows), longest, *rows[0].shape[1:]), value, "int32")
+    for whole, row in zip(padded, rows, strict=True):
+        whole[: len(row)] = row
+    return padded

@@ -19,10 +19,10 @@ from pipelines.graphs.batches import batches, plan
 from pipelines.graphs.graph import Graph, Task
 from pipelines.graphs.model import ModelConfig, build, is_seen
 from pipelines.progress import Work, progress
+from pipelines.training.schedule import warmup_then_cosine
 
 _LOG = logging.getLogger(__name__)
 
-WARMUP = 0.05  # of the updates, over which the learning rate rises; then it falls along a cosine
 CLIPPED_AT = 1.0  # norm of the gradients
 _STATE = "state.keras"
 _SETTINGS = "config.json"
@@ -102,11 +102,16 @@ def new_model(task: Task, config: TrainingConfig) -> keras.Model:
     keras.utils.set_random_seed(config.seed)
     model = build(config.model, task)
     updates = steps_per_epoch(task, config) * config.epochs
-    warmup = max(round(WARMUP * updates), 1)
-    rate = keras.optimizers.schedules.CosineDecay(
-        0.0, max(updates - warmup, 1), warmup_target=config.learning_rate, warmup_steps=warmup
-    )
-    optimizer = keras.optimizers.AdamW(rate, weight_decay=config.weight_decay, clipnorm=CLIPPED_AT)
+    compile_model(model, updates, config.learning_rate, config.weight_decay)
+    return model
+
+
+def compile_model(
+    model: keras.Model, updates: int, learning_rate: float, weight_decay: float = 0.0
+) -> None:
+    """For logits `[B, T, V]` and targets `[B, T]`, of which those count that have a weight."""
+    rate = warmup_then_cosine(updates, learning_rate)
+    optimizer = keras.optimizers.AdamW(rate, weight_decay=weight_decay, clipnorm=CLIPPED_AT)
     # XLA would compile each shape anew, for longer than the training takes.
     model.compile(
         optimizer,
@@ -116,7 +121,6 @@ def new_model(task: Task, config: TrainingConfig) -> keras.Model:
         weighted_metrics=[NodeAccuracy(name="accuracy")],
         jit_compile=False,
     )
-    return model
 
 
 def steps_per_epoch(task: Task, config: TrainingConfig) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from pipelines.corpora.demo.corpus import distinct_sentences, sentences
-from pipelines.graphs.batches import READ_AHEAD, labels_of_pairs, plan
+from pipelines.graphs.batches import labels_of_pairs, padded_rows, planned
 from pipelines.graphs.conllu import Sentence, edges_of_sentence
 from pipelines.syntax.trees import LABELS, tree, words_of
 
@@ -96,34 +96,18 @@ def batches(
         words: of the sources of a batch, padding included.
         seeds: see `pipelines.graphs.batches.plan`.
     """
-    sizes = [len(example.source) for example in examples]
 
-    def arrays() -> Iterator[Any]:
-        for seed in seeds:
-            for batch in plan(sizes, words, seed):
-                some = [examples[number] for number in batch]
-                yield tuple(
-                    _padded([getattr(example, name) for example in some], value)
-                    for name, value in (("source", PAD), ("edges", -1), ("target", PAD))
-                )
+    def padded(numbers: np.ndarray) -> tuple[np.ndarray, ...]:
+        some = [examples[number] for number in numbers]
+        return (
+            padded_rows([example.source for example in some], PAD),
+            padded_rows([example.edges for example in some], -1),
+            padded_rows([example.target for example in some], PAD),
+        )
 
     def labelled(source: tf.Tensor, edges: tf.Tensor, target: tf.Tensor) -> Any:
         joined = labels_of_pairs(edges, tf.shape(source)[1], len(LABELS), relations)
         inputs = {"source": source, "relations": joined, "target": target[:, :-1]}
         return inputs, target[:, 1:], tf.cast(target[:, 1:] != PAD, tf.float32)
 
-    signature = tuple(tf.TensorSpec(shape, tf.int32) for shape in ([None, None], [None, None, 3]))
-    signature += (tf.TensorSpec([None, None], tf.int32),)
-    data = tf.data.Dataset.from_generator(arrays, output_signature=signature)
-    data = data.map(labelled, num_parallel_calls=2, deterministic=True).prefetch(READ_AHEAD)
-    count = len(seeds) * len(plan(sizes, words, None))
-    return data.apply(tf.data.experimental.assert_cardinality(count))
-
-
-def _padded(rows: Sequence[np.ndarray], value: int) -> np.ndarray:
-    """`[B, L, ...]` of rows `[l, ...]`."""
-    longest = max(map(len, rows))
-    padded = np.full((len(rows), longest, *rows[0].shape[1:]), value, "int32")
-    for whole, row in zip(padded, rows, strict=True):
-        whole[: len(row)] = row
-    return padded
+    return planned([len(example.source) for example in examples], words, seeds, padded, labelled)

@@ -17,11 +17,10 @@ import numpy as np
 import sacrebleu
 import tensorflow as tf
 
-from pipelines.errors import InputError
-from pipelines.files.records import read_json, write_json
+from pipelines.files.records import read_comparison, write_json
 from pipelines.graphs.batches import plan
 from pipelines.graphs.model import ModelConfig
-from pipelines.graphs.training import CLIPPED_AT, WARMUP, NodeAccuracy
+from pipelines.graphs.training import compile_model
 from pipelines.progress import Work, progress
 from pipelines.syntax.data import END, PAD, START, Text, batches
 from pipelines.syntax.model import build
@@ -75,9 +74,7 @@ def compare(
     """
     settings = dataclasses.asdict(config)
     settings["model"].pop("relations")
-    found = (read_json(output) if output else None) or {"settings": settings, "runs": []}
-    if not isinstance(found, dict) or found.get("settings") != settings:
-        raise InputError(f"output {output} is of another comparison: remove it, or name another")
+    found = read_comparison(output, settings)
     done = {(run["seed"], run["relations"]) for run in found["runs"]}
     wanted = [each for each in itertools.product(seeds, KINDS) if each not in done]
     steps = config.steps * (len(done) + len(wanted))
@@ -98,22 +95,7 @@ def train(
     keras.utils.set_random_seed(seed)
     sizes = len(text.source_words), len(text.target_words)
     model = build(dataclasses.replace(config.model, relations=relations), *sizes)
-    warmup = max(round(WARMUP * config.steps), 1)
-    rate = keras.optimizers.schedules.CosineDecay(
-        0.0,
-        max(config.steps - warmup, 1),
-        warmup_target=config.learning_rate,
-        warmup_steps=warmup,
-    )
-    # XLA would compile each shape anew, for longer than the training takes.
-    model.compile(
-        keras.optimizers.Adam(rate, clipnorm=CLIPPED_AT),
-        keras.losses.SparseCategoricalCrossentropy(
-            from_logits=True, reduction="mean_with_sample_weight"
-        ),
-        weighted_metrics=[NodeAccuracy(name="accuracy")],
-        jit_compile=False,
-    )
+    compile_model(model, config.steps, config.learning_rate)
     valid = batches(text.valid, relations, config.words)
     per_epoch = len(batches(text.train, relations, config.words))
     seeds = [(seed, epoch) for epoch in range(-(-config.steps // per_epoch))]

@@ -1,11 +1,24 @@
-"""The learning rate of a run."""
+"""The learning rate: of a run, and of the small models that `model.fit` trains."""
 
 from typing import Any
 
+import keras
 from keras import ops
 
 from pipelines.config import RunConfig
 from tf_relpos import WarmupInverseSqrt
+
+WARMUP = 0.05  # of a small model's updates, over which its rate rises
+
+
+def warmup_then_cosine(
+    updates: int, highest: float
+) -> keras.optimizers.schedules.LearningRateSchedule:
+    """Rises in a line, and falls along a cosine to nothing at the last update."""
+    warmup = max(round(WARMUP * updates), 1)
+    return keras.optimizers.schedules.CosineDecay(
+        0.0, max(updates - warmup, 1), warmup_target=highest, warmup_steps=warmup
+    )
 
 
 def schedule_of(config: RunConfig) -> WarmupInverseSqrt:
