@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -22,8 +22,8 @@ from pipelines import export
 from pipelines.benchmark.measuring import ratios, seconds_in_turns, write_results
 from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
-from pipelines.errors import InputError, check_positive
-from pipelines.exporters.web_page import SOURCES
+from pipelines.errors import InputError, check_positive, quoted
+from pipelines.exporters.web_page import SOURCES, install_packages
 from pipelines.translators.tflite import TFLiteTranslator
 
 QUANTIZATIONS = ("int8", "none")
@@ -61,6 +61,7 @@ def main(arguments: Sequence[str]) -> None:
             f"source must have {needed} different lines, sentences for each turn and for one more, "
             f"but {flags.source} has {len(lines)}"
         )
+    install_packages(with_browser=True)
     parts = [lines[i : i + flags.sentences] for i in range(0, needed, flags.sentences)]
     records = []
     with tempfile.TemporaryDirectory() as directory:
@@ -147,15 +148,19 @@ def _page(url: str, threads: int) -> Iterator[Callable[..., float]]:
 
         def ask(**question: object) -> float:
             assert node.stdin and node.stdout and node.stderr
-            node.stdin.write(json.dumps(question) + "\n")
-            node.stdin.flush()
+            with suppress(BrokenPipeError):  # it has ended, and stderr says why
+                node.stdin.write(json.dumps(question) + "\n")
+                node.stdin.flush()
             answer = node.stdout.readline()
             if not answer:
-                raise InputError(f"the browser fails: {node.stderr.read().strip()}")
+                raise InputError(f"the browser fails: {quoted(node.stderr.read().strip())}")
             return json.loads(answer)["seconds"]
 
-        yield ask
-        node.stdin.close()
+        try:
+            yield ask
+        finally:
+            with suppress(BrokenPipeError):
+                node.stdin.close()
 
 
 if __name__ == "__main__":

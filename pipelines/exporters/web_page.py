@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.errors import InputError, quoted
@@ -39,19 +40,22 @@ def check_can_build() -> None:
         raise InputError(f"format web needs a newer Node.js than {version}: {hint}")
 
 
-def install_packages() -> None:
+def install_packages(with_browser: bool = False) -> None:
     """Installs what building needs, unless it is there.
+
+    Args:
+        with_browser: what opens the page in a browser as well, for tests and benchmarks.
 
     Raises:
         InputError: see `check_can_build`, or it cannot be installed.
     """
     check_can_build()
+    kinds = ("dependencies", "devDependencies") if with_browser else ("dependencies",)
     with one_at_a_time(SOURCES):
-        if not _is_installed():
+        if not _is_installed(kinds):
             with progress("installing the packages of the web page"):
-                _run(
-                    "npm", "ci", "--omit=dev", "--ignore-scripts", "--no-audit", "--loglevel=error"
-                )
+                omitted = () if with_browser else ("--omit=dev",)
+                _run("npm", "ci", *omitted, "--ignore-scripts", "--no-audit", "--loglevel=error")
 
 
 def build_page(site: Path) -> None:
@@ -63,10 +67,14 @@ def build_page(site: Path) -> None:
     _run("node", "build.mjs", str(site.resolve()))
 
 
-def _is_installed() -> bool:
-    """Whether the packages that building needs are there, in the versions of the lock file."""
-    wanted = json.loads((SOURCES / "package.json").read_text(encoding="utf-8"))["dependencies"]
-    return all(_installed_version(name) == version for name, version in wanted.items())
+def _is_installed(kinds: Sequence[str]) -> bool:
+    """Whether these packages are there, in the versions of the lock file."""
+    wanted = json.loads((SOURCES / "package.json").read_text(encoding="utf-8"))
+    return all(
+        _installed_version(name) == version
+        for kind in kinds
+        for name, version in wanted[kind].items()
+    )
 
 
 def _installed_version(name: str) -> str | None:

@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import InputError
-from pipelines.exporters.web_page import SOURCES, check_can_build
-from pipelines.files.atomic import one_at_a_time
+from pipelines.exporters.web_page import SOURCES, install_packages
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 
@@ -23,15 +22,9 @@ CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
 def need_node() -> None:
     """Skips a test where the page cannot be built, and installs what tests of it need."""
     try:
-        check_can_build()
+        install_packages(with_browser=True)
     except InputError as error:
         pytest.skip(str(error))
-    with one_at_a_time(SOURCES):
-        if not (SOURCES / "node_modules" / "playwright-core").is_dir():
-            command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-            result = subprocess.run(command, cwd=SOURCES, capture_output=True, text=True)
-            if result.returncode != 0:
-                pytest.skip(f"npm cannot install the packages: {result.stderr}")
 
 
 def need_browser() -> None:

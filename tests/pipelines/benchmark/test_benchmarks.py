@@ -17,7 +17,8 @@ from pipelines.benchmark import (
     window,
 )
 from pipelines.benchmark.measuring import ratios, seconds_in_turns
-from tests.support.browser import need_browser
+from pipelines.errors import InputError
+from tests.support.browser import need_browser, need_node
 from tests.support.runs import call, flags, run_command
 from tests.support.sentences import write_conllu
 
@@ -147,6 +148,20 @@ def test_web(trained_run, corpus, tmp_path, monkeypatch):
         assert [record["quantization"] for record in records] == ["int8", "none"]
         assert all(record["start_up_s"] > 0 for record in records)
         assert all(rate > 0 for record in records for rate in record["per_s"].values())
+
+
+def test_a_browser_that_ends_is_told_of(tmp_path, monkeypatch):
+    """A closed pipe to it is not taken for a reader of standard output that has left."""
+    script = tmp_path / "test" / "benchmark.mjs"
+    script.parent.mkdir()
+    script.write_text("throw new Error('no such browser');")
+    need_node()
+    monkeypatch.setattr(web, "SOURCES", tmp_path)
+    with (
+        pytest.raises(InputError, match="the browser fails: .*no such browser"),
+        web._page("http://127.0.0.1/", threads=1) as ask,
+    ):
+        ask(first="x" * 10**6)  # more than a pipe holds
 
 
 @pytest.mark.slow
