@@ -14,6 +14,7 @@ from keras import ops
 from tf_relpos.attention import EdgeAttention
 from tf_relpos.caches import given
 from tf_relpos.config import check_boolean, check_distance, check_max_relative_position
+from tf_relpos.gathering import rows_at
 from tf_relpos.relations import (
     RelativePositions,
     Tensor,
@@ -394,7 +395,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
         """The vectors of distances `[S]`: `[S, H]` or `[N, S, H]`."""
         k = self.max_relative_position
         table = ops.cast(ops.convert_to_tensor(table), dtype)
-        return ops.take(table, ops.clip(distances, -k, k) + k, axis=-2)
+        return rows_at(table, ops.clip(distances, -k, k) + k)
 
     def compute_output_spec(
         self,

@@ -34,6 +34,7 @@ from tf_relpos.config import (
     check_shape,
     check_whole,
 )
+from tf_relpos.gathering import own_rows_at
 from tf_relpos.relations import Tensor, known_value
 
 _ALPHA_RULE = f"a number from {-MAX_ALPHA:g} to {MAX_ALPHA:g}"
@@ -111,7 +112,7 @@ def greedy_search(model: Any, source_ids: Any, max_length: Any = None) -> tuple[
     def most_probable(logits, must_end, index):
         log_probs, tokens = _most_probable(logits, must_end, 1, model)
         best = ops.argmax(log_probs, axis=-1, keepdims=True)
-        return tuple(ops.take_along_axis(x, best, axis=1)[:, 0] for x in (tokens, log_probs))
+        return tuple(own_rows_at(x, best)[:, 0] for x in (tokens, log_probs))
 
     source_ids, limits, L = _source(model, source_ids, max_length)
     return _search_one(model, source_ids, most_probable, limits, L)
@@ -176,7 +177,7 @@ def sample(
         else:
             log_probs, tokens = _most_probable(logits, must_end, top_k, model)
             log_probs, places = _sorted_top_k(log_probs, min(top_k, log_probs.shape[-1]))
-            tokens = ops.take_along_axis(tokens, places, axis=1)
+            tokens = own_rows_at(tokens, places)
         possible = ops.isfinite(log_probs)
         best = ops.max(log_probs, axis=-1, keepdims=True)
         weights = ops.exp((log_probs - best) / temperature)
@@ -188,8 +189,8 @@ def sample(
         places = ops.arange(log_probs.shape[-1], dtype="int32")
         last = ops.max(ops.where(possible, places, 0), axis=-1)
         place = ops.expand_dims(ops.minimum(below, last), 1)
-        gained = ops.take_along_axis(log_probs, place, axis=1)
-        chosen = place if tokens is None else ops.take_along_axis(tokens, place, axis=1)
+        gained = own_rows_at(log_probs, place)
+        chosen = place if tokens is None else own_rows_at(tokens, place)
         return chosen[:, 0], gained[:, 0]
 
     return _search_one(model, source_ids, draw, limits, L)
@@ -267,8 +268,8 @@ class _BeamSearch(NamedTuple):
         each = ops.shape(tokens)[-1]
         log_probs, choices = _sorted_top_k(ops.reshape(extensions, (B, K * each)), K)
         parents = choices // each
-        tokens = ops.take_along_axis(ops.reshape(tokens, (B, K * each)), choices, axis=1)
-        ids = _write(_select(beam.ids, parents), tokens, beam.index)
+        tokens = own_rows_at(ops.reshape(tokens, (B, K * each)), choices)
+        ids = _write(own_rows_at(beam.ids, parents), tokens, beam.index)
         ended = tokens == self.model.config.end_id
         scores = ops.where(ended, log_probs / self.penalty(beam.index + 1), _constant(-np.inf))
         scores, best = _sorted_top_k(ops.concatenate([beam.finished_scores, scores], axis=1), K)
@@ -277,7 +278,7 @@ class _BeamSearch(NamedTuple):
             tokens=tokens,
             ids=ids,
             log_probs=ops.where(ended, _constant(-np.inf), log_probs),
-            finished_ids=_select(ops.concatenate([beam.finished_ids, ids], axis=1), best),
+            finished_ids=own_rows_at(ops.concatenate([beam.finished_ids, ids], axis=1), best),
             finished_scores=scores,
             cache=_follow(cache, parents),
         )
@@ -480,9 +481,9 @@ def _top_k(x, count):
     num_chosen = ops.minimum(count, num_chunks) if ops.is_tensor(count) else min(count, num_chunks)
     _, chosen = _sorted_top_k(ops.max(chunks, axis=-1), num_chosen)
     chosen = ops.sort(chosen, axis=-1)  # so that of equal numbers the first is found first
-    numbers = _select(chunks, chosen)
+    numbers = own_rows_at(chunks, chosen)
     largest, places = _sorted_top_k(ops.reshape(numbers, (-1, num_chosen * _CHUNK)), count)
-    first = ops.take_along_axis(chosen, places // _CHUNK, axis=1) * _CHUNK
+    first = own_rows_at(chosen, places // _CHUNK) * _CHUNK
     shape = (*axes, count)
     return ops.reshape(largest, shape), ops.reshape(first + places % _CHUNK, shape)
 
@@ -495,20 +496,11 @@ def _sorted_top_k(x, count):
     return ops.take_along_axis(x, places, axis=-1), places
 
 
-def _select(x, choices):
-    """Rows `choices` `[B, K]` of the axis of hypotheses of `x` `[B, any, ...]`: `[B, K, ...]`."""
-    shape = ops.shape(x)
-    first_rows = ops.expand_dims(ops.arange(shape[0], dtype="int32") * shape[1], 1)
-    rows = ops.reshape(first_rows + ops.cast(choices, "int32"), (-1,))
-    flat = ops.reshape(x, (shape[0] * shape[1], *shape[2:]))
-    selected = ops.take(flat, rows, axis=0)
-    return ops.reshape(selected, (shape[0], ops.shape(choices)[1], *shape[2:]))
-
-
 def _follow(cache, parents):
     """The cache of hypotheses that extend `parents` `[B, K]`."""
     leaves = [
-        x if _SHARED in path else _select(x, parents) for path, x in tree.flatten_with_path(cache)
+        x if _SHARED in path else own_rows_at(x, parents)
+        for path, x in tree.flatten_with_path(cache)
     ]
     return tree.pack_sequence_as(cache, leaves)
 

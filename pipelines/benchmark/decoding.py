@@ -1,8 +1,8 @@
 """Decoding beside CTranslate2: python -m pipelines.benchmark.decoding --run_dir DIR --source F
 
-The same weights as a SavedModel and in CTranslate2, both in this process and with one thread each,
-take turns over the same sentences: by batches, sorted by length, and one by one. CTranslate2
-searches as all other forms do, with a patience of 2.
+The same weights as a SavedModel, as a TFLite file and in CTranslate2, all in this process and with
+one thread each, take turns over the same sentences: by batches, sorted by length, and one by one,
+as TFLite always does. CTranslate2 searches as all other forms do, with a patience of 2.
 """
 
 import statistics
@@ -18,7 +18,7 @@ from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
 from pipelines.translators.base import BATCH_SIZE, TextTranslator
 
-FORMS = ("ctranslate2", "saved_model")
+FORMS = {BATCH_SIZE: ("ctranslate2", "saved_model"), 1: ("ctranslate2", "saved_model", "tflite")}
 
 
 @dataclass(frozen=True)
@@ -47,27 +47,31 @@ def main(arguments: Sequence[str]) -> None:
     take_one_thread()
     records = []
     with tempfile.TemporaryDirectory() as directory:
-        forms = {form: _open(form, flags.run_dir, Path(directory) / form) for form in FORMS}
-        for size, some in ((BATCH_SIZE, sources), (1, sources[: len(sources) // 8])):
-            some = sorted(some, key=len)
+        opened = {form: _open(form, flags.run_dir, Path(directory) / form) for form in FORMS[1]}
+        for size, forms in FORMS.items():
+            some = sorted(sources if size > 1 else sources[: len(sources) // 8], key=len)
             batches = [some[i : i + size] for i in range(0, len(some), size)]
-            tasks = {name: _task(translator, batches) for name, translator in forms.items()}
+            tasks = {form: _task(opened[form], batches) for form in forms}
             turns = seconds_in_turns(tasks, flags.turns)
-            share = 1 / ratios(turns, "ctranslate2")["saved_model"]
-            rates = {n: len(some) / statistics.median(turn[n] for turn in turns) for n in FORMS}
-            records.append({"batch": size, "per_s": rates, "over_ctranslate2": share})
-            told = ", ".join(f"{name} {rate:.1f}" for name, rate in rates.items())
-            print(f"batches of {size}: {told} sentences a second, {share:.2f} of CTranslate2's")
+            rates = {f: len(some) / statistics.median(turn[f] for turn in turns) for f in forms}
+            shares = {form: 1 / ratio for form, ratio in ratios(turns, "ctranslate2").items()}
+            records.append({"batch": size, "per_s": rates, "over_ctranslate2": shares})
+            print(f"batches of {size}: ctranslate2 {rates['ctranslate2']:.1f} sentences a second")
+            for form, share in shares.items():
+                print(f"  {form} {rates[form]:.1f}, {share:.2f} of that")
     write_results(flags.output, sentences=len(sources), turns=flags.turns, decoding=records)
 
 
 def _open(form: str, run_dir: str, path: Path) -> TextTranslator:
     from pipelines.translators.ctranslate2 import CTranslate2Translator
     from pipelines.translators.open import open_translator
+    from pipelines.translators.tflite import TFLiteTranslator
 
     export.main(["--run_dir", run_dir, "--format", form, "--output", str(path)])
     if form == "ctranslate2":
         return CTranslate2Translator(path, threads=1)
+    if form == "tflite":
+        return TFLiteTranslator(path / "model.tflite", threads=1)
     return open_translator(path)
 
 

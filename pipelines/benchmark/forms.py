@@ -2,9 +2,11 @@
 
 Each form is exported and then used as people use it, by `pipelines.translate` in a process of its
 own. The forms take turns, and the figures are medians over the turns, so that a machine that slows
-down or is shared slows all of them.
+down or is shared slows all of them. Memory is the most that a process holds which translates all,
+on Linux.
 """
 
+import os
 import statistics
 import subprocess
 import sys
@@ -76,14 +78,14 @@ def main(arguments: Sequence[str]) -> None:
             "megabytes": sizes[name] if name != "run directory" else None,
             **{
                 key: statistics.median(turn[key] for turn in turns)
-                for key in ("start_up_s", "per_s_at_1", "per_s_at_32")
+                for key in ("start_up_s", "per_s_at_1", "per_s_at_32", "memory_megabytes")
             },
             "bleu": bleu(turns[0]["translations"], references, language).score,
             "same": sum(a == b for a, b in zip(turns[0]["translations"], keras, strict=True)),
         }
         for name, turns in measured.items()
     ]
-    _print_table(records, len(sources))
+    print(markdown(records, len(sources)))
     write_results(flags.output, sentences=len(sources), turns=flags.turns, forms=records)
 
 
@@ -98,29 +100,38 @@ def _export(run_dir: str, directory: Path) -> dict[str, Path]:
 def _measure(model: Path, sources: Sequence[str]) -> dict:
     """Start-up is from the command to the end of its only sentence; the rates are beyond it."""
     few = sources[: len(sources) // 10]
-    start_up = _translate(model, sources[:1], batch=1)[0]
-    one_by_one = _translate(model, few, batch=1)[0]
-    together, translations = _translate(model, sources, batch=32)
+    start_up, *_ = _translate(model, sources[:1], batch=1)
+    one_by_one, *_ = _translate(model, few, batch=1)
+    together, memory, translations = _translate(model, sources, batch=32)
     return {
         "start_up_s": start_up,
         "per_s_at_1": (len(few) - 1) / max(one_by_one - start_up, 1e-3),
         "per_s_at_32": (len(sources) - 1) / max(together - start_up, 1e-3),
+        "memory_megabytes": memory,
         "translations": translations,
     }
 
 
-def _translate(model: Path, sources: Sequence[str], batch: int) -> tuple[float, list[str]]:
-    """Seconds of the command, and its translations."""
+def _translate(model: Path, sources: Sequence[str], batch: int) -> tuple[float, float, list[str]]:
+    """Seconds of the command, megabytes that it held at most, and its translations."""
     command = [sys.executable, "-m", "pipelines.translate", "--model", model, "--batch", batch]
-    text = "".join(f"{source}\n" for source in sources)
-    began = time.perf_counter()
-    result = subprocess.run(
-        list(map(str, command)), input=text, capture_output=True, encoding="utf-8", check=False
-    )
-    seconds = time.perf_counter() - began
-    if result.returncode:
-        raise InputError(f"pipelines.translate failed: {result.stderr.strip()}")
-    return seconds, result.stdout.split("\n")[:-1]
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as printed:
+        given.write("".join(f"{source}\n" for source in sources).encode())
+        given.seek(0)
+        began = time.perf_counter()
+        process = subprocess.Popen(
+            list(map(str, command)), stdin=given, stdout=printed, stderr=subprocess.PIPE
+        )
+        assert process.stderr
+        errors = process.stderr.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            told = errors.decode(errors="replace").strip()
+            raise InputError(f"pipelines.translate failed: {told}")
+        printed.seek(0)
+        return seconds, usage.ru_maxrss / 1000, printed.read().decode().split("\n")[:-1]
 
 
 def _megabytes(path: Path) -> float:
@@ -128,14 +139,17 @@ def _megabytes(path: Path) -> float:
     return sum(file.stat().st_size for file in files) / 1e6
 
 
-def _print_table(records: Sequence[dict], sentences: int) -> None:
-    print("| form | MB on disk | start-up, s | sentences/s, one by one | by 32 | BLEU | alike |")
-    print("|---|---|---|---|---|---|---|")
+def markdown(records: Sequence[dict], sentences: int) -> str:
+    """The table of the forms."""
+    heads = ["form", "MB on disk", "MB of memory", "start-up, s", "sentences/s, one by one"]
+    rows = [[*heads, "by 32", "BLEU", "alike"], ["---"] * 8]
     for r in records:
         size = "" if r["megabytes"] is None else f"{r['megabytes']:.1f}"
-        speed = f"{r['start_up_s']:.1f} | {r['per_s_at_1']:.1f} | {r['per_s_at_32']:.1f}"
+        speeds = [f"{r[key]:.1f}" for key in ("start_up_s", "per_s_at_1", "per_s_at_32")]
         alike = f"{100 * r['same'] / sentences:.1f}%"
-        print(f"| {r['form']} | {size} | {speed} | {r['bleu']:.2f} | {alike} |")
+        memory = f"{r['memory_megabytes']:.0f}"
+        rows.append([r["form"], size, memory, *speeds, f"{r['bleu']:.2f}", alike])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,10 @@ def main(arguments: Sequence[str]) -> None:
             options = ["--format", "web", "--quantization", quantization, "--output", str(site)]
             export.main(["--run_dir", flags.run_dir, *options])
             records.append({"quantization": quantization, **_measure(site, parts, flags)})
-    _print_table(records)
+    print("| model | MB | sentences/s in Python | in the page | share | start, s |")
+    print("|---|---|---|---|---|---|")
+    for record in records:
+        print(row(record))
     write_results(
         flags.output,
         sentences=flags.sentences,
@@ -80,14 +83,12 @@ def main(arguments: Sequence[str]) -> None:
     )
 
 
-def _print_table(records: Sequence[dict]) -> None:
-    print("| model | MB | sentences/s in Python | in the page | share | start, s |")
-    print("|---|---|---|---|---|---|")
-    for r in records:
-        name = r["quantization"].replace("none", "float32")
-        rates = " | ".join(f"{r['per_s'][side]:.1f}" for side in ("python", "page"))
-        shares = f"{r['over_python']:.2f} | {r['start_up_s']:.1f}"
-        print(f"| {name} | {r['megabytes']:.1f} | {rates} | {shares} |")
+def row(record: dict, run: str = "") -> str:
+    """A row of the table, of a run by its name."""
+    name = record["quantization"].replace("none", "float32")
+    rates = " | ".join(f"{record['per_s'][side]:.1f}" for side in ("python", "page"))
+    shares = f"{record['over_python']:.2f} | {record['start_up_s']:.1f}"
+    return f"| {run}{name} | {record['megabytes']:.1f} | {rates} | {shares} |"
 
 
 def _measure(site: Path, parts: Sequence[list[str]], flags: Benchmark) -> dict:
@@ -104,6 +105,7 @@ def _measure(site: Path, parts: Sequence[list[str]], flags: Benchmark) -> dict:
     median = {name: statistics.median(turn[name] for turn in turns) for name in turns[0]}
     return {
         "megabytes": (site / "model.tflite").stat().st_size / 1e6,
+        "site_megabytes": sum(f.stat().st_size for f in site.rglob("*") if f.is_file()) / 1e6,
         "per_s": {name: flags.sentences / seconds for name, seconds in median.items()},
         "over_python": 1 / ratios(turns, "python")["page"],
         "start_up_s": statistics.median(starts),

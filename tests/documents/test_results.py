@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pipelines.benchmark import forms, web
 from pipelines.classification import report
 from pipelines.classification.models import POSITIONS
 from pipelines.files.records import read_json
@@ -12,6 +13,7 @@ from pipelines.syntax import report as syntax_report
 from tests.support.documents import PAGES, name, read
 from tests.support.runs import ROOT
 
+BENCHMARKS = ROOT / "pipelines" / "benchmark" / "results"
 RESULTS = sorted((ROOT / "docs" / "results").rglob("table-*.json"))
 
 
@@ -34,7 +36,7 @@ def test_accuracies_on_graphs():
 
 
 def test_time_and_memory_of_additive_compatibility():
-    results = read_json(ROOT / "pipelines" / "benchmark" / "results" / "compatibility.json")
+    results = read_json(BENCHMARKS / "compatibility.json")
     assert results["date"] in read(PAGES / "layers.md")
     steps = {(step["xla"], step["T"]): step for step in results["steps"]}
     for length, whole in results["one_tensor"].items():
@@ -71,11 +73,47 @@ def test_what_dependencies_add_is_as_measured():
 
 
 def test_peers_on_graphs_are_as_measured():
-    results = ROOT / "pipelines" / "benchmark" / "results"
-    found = json.loads((results / "graph_peer.json").read_text("utf-8"))
+    found = read_json(BENCHMARKS / "graph_peer.json")
     page = read(PAGES / "graphs.md")
     assert found["date"] in page
     for peer in found["contestants"]:
         cells = [f"`{peer['name']}`", f"{peer['accuracy']:.3f}", f"{peer['parameters']:,}"]
         cells += [f"{peer['steps_per_second']:.1f}", f"{1 / peer['seconds_over_ours']:.1f}"]
         assert f"| {' | '.join(cells)} |" in page
+
+
+def test_forms_are_as_measured():
+    """The page is a form, too, measured by a benchmark of its own: it translates one by one."""
+    found = read_json(BENCHMARKS / "forms.json")
+    of_page = read_json(BENCHMARKS / "web.json")
+    table = forms.markdown(found["forms"], found["sentences"])
+    for record in of_page["web"]:
+        title = f"web page {record['quantization'].replace('none', 'float32')}"
+        size, start, rate = (f"{x:.1f}" for x in _figures_of_page(record))
+        table += f"\n| {title} | {size} | | {start} | {rate} | | | |"
+    for page in (ROOT / "README.md", PAGES / "deployment.md"):
+        assert table in read(page)
+        assert found["date"] in read(page) and of_page["date"] in read(page)
+
+
+def _figures_of_page(record):
+    return record["site_megabytes"], record["start_up_s"], record["per_s"]["page"]
+
+
+def test_the_page_beside_python_is_as_measured():
+    for file, run in (("web", "Multi30k, "), ("web_demo", "demo, ")):
+        found = read_json(BENCHMARKS / f"{file}.json")
+        for record in found["web"]:
+            assert web.row(record, run) in read(PAGES / "deployment.md")
+
+
+def test_decoding_is_as_measured():
+    found = read_json(BENCHMARKS / "decoding.json")
+    assert found["date"] in read(ROOT / "README.md")
+    by_32, one_by_one = found["decoding"]
+    for record, form in (
+        (by_32, "saved_model"),
+        (one_by_one, "saved_model"),
+        (one_by_one, "tflite"),
+    ):
+        assert f"{record['over_ctranslate2'][form]:.2f}" in read(ROOT / "README.md")
