@@ -15,6 +15,7 @@ from pipelines.errors import InputError
 from pipelines.files.atomic import write_text
 from pipelines.importing import load_tensorflow
 from pipelines.translators.base import CutSources, check_search
+from pipelines.translators.side_by_side import share_cores
 from tf_relpos.config import ALPHA, BEAM_SIZE
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ def main(arguments: Sequence[str]) -> None:
     if flags.compare_with and not os.path.isdir(flags.compare_with):
         baseline = _lines_like(sources, flags.compare_with, flags.source)
 
+    share_cores()
     load_tensorflow()
     from pipelines.run.comet import Comet
     from pipelines.run.comparison import compare

@@ -23,6 +23,7 @@ from pipelines.translators.base import (
     check_search,
 )
 from pipelines.translators.open import open_translator
+from pipelines.translators.side_by_side import share_cores
 from tf_relpos.config import BEAM_SIZE
 
 DESCRIPTION = """Translate standard input to standard output, a sentence a line, in order. Lines
@@ -97,6 +98,7 @@ class TranslateFlags:
 
 def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(TranslateFlags, DESCRIPTION, "python -m pipelines.translate", arguments)
+    share_cores()
     lines = read_standard_input()  # before anything else takes the place of a closed one
     translator = open_translator(
         flags.model,

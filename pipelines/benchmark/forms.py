@@ -6,21 +6,22 @@ down or is shared slows all of them. Memory is the most that a process holds whi
 on Linux.
 """
 
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines import export
 from pipelines.benchmark.measuring import write_results
+from pipelines.benchmark.peak_memory import check_can_be_measured, peak_megabytes
 from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
-from pipelines.errors import InputError
+from pipelines.errors import InputError, quoted
 from pipelines.exporters.registry import FORMATS
 from pipelines.run.directory import RunDirectory
 from pipelines.run.metrics import bleu
@@ -60,6 +61,7 @@ def main(arguments: Sequence[str]) -> None:
     sources, references = (
         list(read_lines(path))[: flags.sentences] for path in (flags.source, flags.reference)
     )
+    check_can_be_measured()
     if len(sources) < 10:
         raise InputError(f"source must have at least 10 sentences, but {flags.source} has fewer")
     with tempfile.TemporaryDirectory() as directory:
@@ -115,23 +117,35 @@ def _measure(model: Path, sources: Sequence[str]) -> dict:
 def _translate(model: Path, sources: Sequence[str], batch: int) -> tuple[float, float, list[str]]:
     """Seconds of the command, megabytes that it held at most, and its translations."""
     command = [sys.executable, "-m", "pipelines.translate", "--model", model, "--batch", batch]
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as printed:
+    with ExitStack() as stack:
+        given, printed, errors = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
         given.write("".join(f"{source}\n" for source in sources).encode())
         given.seek(0)
         began = time.perf_counter()
         process = subprocess.Popen(
-            list(map(str, command)), stdin=given, stdout=printed, stderr=subprocess.PIPE
+            list(map(str, command)), stdin=given, stdout=printed, stderr=errors
         )
-        assert process.stderr
-        errors = process.stderr.read()
-        _, status, usage = os.wait4(process.pid, 0)
+        memory = _watch(process)
         seconds = time.perf_counter() - began
-        process.returncode = os.waitstatus_to_exitcode(status)
+        errors.seek(0)
         if process.returncode:
-            told = errors.decode(errors="replace").strip()
+            told = quoted(errors.read().decode(errors="replace").strip())
             raise InputError(f"pipelines.translate failed: {told}")
         printed.seek(0)
-        return seconds, usage.ru_maxrss / 1000, printed.read().decode().split("\n")[:-1]
+        return seconds, memory, printed.read().decode().split("\n")[:-1]
+
+
+def _watch(process: subprocess.Popen) -> float:
+    """The most megabytes that a process held, when it has ended.
+
+    What the system tells of ended children includes the memory of the parent they were forked from.
+    """
+    megabytes = 0.0
+    while process.poll() is None:
+        with suppress(OSError):  # it has just ended
+            megabytes = peak_megabytes(process.pid) or megabytes
+        time.sleep(0.02)
+    return megabytes
 
 
 def _megabytes(path: Path) -> float:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from pipelines.errors import InputError
 
-_STATUS = Path("/proc/self/status")
+_PROC = Path("/proc")
 
 
 def check_can_be_measured() -> None:
     """Raises InputError where there is no /proc."""
-    if not _STATUS.exists():
+    if not (_PROC / "self" / "status").exists():
         raise InputError("memory can be measured on Linux alone, where there is a /proc")
 
 
@@ -40,11 +40,17 @@ def in_a_process(function: Callable[..., float], *arguments: object) -> float:
 
 def megabytes_more(call: Callable[[], object]) -> float:
     """How many megabytes more the process has held at its peak, after a call than before."""
-    before = _peak()
+    before = peak_megabytes()
     call()
-    return (_peak() - before) / 1000
+    return peak_megabytes() - before
 
 
-def _peak() -> int:
-    """The most kilobytes that the process has held so far."""
-    return int(_STATUS.read_text(encoding="ascii").split("VmHWM:")[1].split()[0])
+def peak_megabytes(process: int | str = "self") -> float:
+    """The most that a process has held so far; 0 of one that has ended and is not waited for yet.
+
+    Raises:
+        OSError: there is no such process.
+    """
+    status = (_PROC / str(process) / "status").read_text(encoding="utf-8", errors="replace")
+    _, found, rest = status.partition("VmHWM:")
+    return int(rest.split()[0]) / 1000 if found else 0.0

@@ -36,6 +36,7 @@ class GrpcServer:
 
     def __init__(self, address: str, name: str, version: int | None, timeout: float):
         self.name = f"grpc://{address}/{name}"
+        self.at_once = 1
         self.model = name
         self.version = version
         self.timeout = timeout

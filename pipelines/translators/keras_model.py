@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 from pipelines.data.tokenizer import Tokenizer
@@ -12,12 +13,12 @@ from pipelines.progress import progress
 from pipelines.run.directory import RunDirectory
 from pipelines.run.models import build_model
 from pipelines.translators.base import (
-    BATCH_SIZE,
     MAX_SOURCE_LENGTH,
     TextTranslator,
     Translation,
     check_search,
 )
+from pipelines.translators.side_by_side import batches_at_once, batches_of, side_by_side
 from tf_relpos import Transformer, beam_search
 from tf_relpos.config import ALPHA, BEAM_SIZE
 
@@ -34,6 +35,7 @@ class Translator(TextTranslator):
         alpha: length penalty.
         max_source_length: subwords read of a source, its end mark included; the rest is cut off.
             A model should read no more than it was trained with.
+        at_once: batches that are searched side by side.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Translator(TextTranslator):
         beam_size: int = BEAM_SIZE,
         alpha: float = ALPHA,
         max_source_length: int = MAX_SOURCE_LENGTH,
+        at_once: int = 1,
     ):
         check_search(beam_size=beam_size, alpha=alpha)
         self.model = model
@@ -51,6 +54,7 @@ class Translator(TextTranslator):
         self.beam_size = beam_size
         self.alpha = alpha
         self.max_source_length = max_source_length
+        self.at_once = at_once
 
         @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, None], tf.int32)])
         def search(source_ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -62,13 +66,14 @@ class Translator(TextTranslator):
     def of(
         cls, loaded: "LoadedRun", *, beam_size: int = BEAM_SIZE, alpha: float = ALPHA
     ) -> "Translator":
-        """A translator with what a run has trained."""
+        """A translator with what a run has trained, in a process that does nothing else."""
         return cls(
             loaded.model,
             loaded.tokenizer,
             beam_size=beam_size,
             alpha=alpha,
             max_source_length=loaded.max_source_length,
+            at_once=batches_at_once(),
         )
 
     def read(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -85,11 +90,16 @@ class Translator(TextTranslator):
         lengths = ids.row_lengths().numpy()
         by_length = sorted(range(len(sentences)), key=lambda i: lengths[i])
         results: list[list[Translation]] = [[] for _ in sentences]
-        for begin in range(0, len(by_length), BATCH_SIZE):
-            chosen = by_length[begin : begin + BATCH_SIZE]
+        batches = batches_of(by_length, self.at_once)
+
+        def of_batch(chosen: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
             source_ids = tf.gather(ids, chosen).to_tensor(self.model.config.pad_id)
             texts, scores = self._translate_batch(source_ids, chosen)
-            for i, row_texts, row_scores in zip(chosen, texts.numpy(), scores.numpy(), strict=True):
+            return texts.numpy(), scores.numpy()
+
+        found = side_by_side(of_batch, batches, self.at_once)
+        for chosen, (texts, scores) in zip(batches, found, strict=True):
+            for i, row_texts, row_scores in zip(chosen, texts, scores, strict=True):
                 results[i] = [
                     Translation(text.decode(), float(score))
                     for text, score in zip(row_texts, row_scores, strict=True)

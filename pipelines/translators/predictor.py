@@ -16,9 +16,11 @@ class Predictor(Protocol):
 
     Attributes:
         name: what it is called in messages, a path or a URL.
+        at_once: requests that it may be sent side by side.
     """
 
     name: str
+    at_once: int
 
     def predict(self, signature: str, inputs: Mapping[str, object]) -> Mapping[str, object]:
         """The outputs of a signature by name, as nested lists.

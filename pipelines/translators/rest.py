@@ -45,6 +45,7 @@ class RestServer:
 
     def __init__(self, url: str, timeout: float):
         self.name = url
+        self.at_once = 1
         self.timeout = timeout
         self._pool = _pool(url)
 

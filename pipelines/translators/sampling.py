@@ -8,6 +8,7 @@ import tensorflow as tf
 from pipelines.errors import InputError
 from pipelines.translators.base import Sampling, Translation
 from pipelines.translators.keras_model import LoadedRun, Translator
+from pipelines.translators.side_by_side import batches_at_once
 from tf_relpos import sample
 from tf_relpos.search import EXTRA_LENGTH
 
@@ -33,7 +34,12 @@ class SamplingTranslator(Translator):
                 f"top_k must be at most the {vocabulary_size} subwords of the model, "
                 f"got {sampling.top_k}"
             )
-        super().__init__(loaded.model, loaded.tokenizer, max_source_length=loaded.max_source_length)
+        super().__init__(
+            loaded.model,
+            loaded.tokenizer,
+            max_source_length=loaded.max_source_length,
+            at_once=batches_at_once(),
+        )
         self.sampling = sampling
         self._first = self._given = 0
         ids, uniforms = (tf.TensorSpec([None, None], d) for d in (tf.int32, tf.float32))

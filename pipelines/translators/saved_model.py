@@ -9,6 +9,7 @@ import tensorflow_text  # noqa: F401  the graph holds its operations
 from pipelines.errors import InputError, first_line, reason_of
 from pipelines.importing import silence
 from pipelines.progress import progress
+from pipelines.translators.side_by_side import batches_at_once
 from pipelines.translators.signatures import SignatureTranslator
 
 
@@ -43,6 +44,7 @@ class LoadedModel:
 
     def __init__(self, path: str | os.PathLike):
         self.name = str(path)
+        self.at_once = batches_at_once()
         try:
             # Kept, because the signatures do not keep alive what they use. Silent, because
             # TensorFlow warns that what serves has no gradients.

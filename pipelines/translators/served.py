@@ -107,6 +107,7 @@ class RetryingPredictor:
     def __init__(self, predictor: Predictor):
         self.predictor = predictor
         self.name = predictor.name
+        self.at_once = predictor.at_once
 
     def predict(self, signature: str, inputs: Mapping[str, object]) -> Mapping[str, object]:
         """See `Predictor`.

@@ -10,6 +10,7 @@ from typing import NoReturn
 from pipelines.errors import InputError
 from pipelines.translators.base import BATCH_SIZE, TextTranslator, Translation
 from pipelines.translators.predictor import Predictor
+from pipelines.translators.side_by_side import batches_of, side_by_side
 from tf_relpos.config import ALPHA, BEAM_SIZE
 
 _LOG = logging.getLogger(__name__)
@@ -52,10 +53,11 @@ class SignatureTranslator(TextTranslator):
     def _translate_chunk(self, sentences: Sequence[str]) -> list[list[Translation]]:
         by_length = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
         results: list[list[Translation]] = [[] for _ in sentences]
-        for begin in range(0, len(by_length), BATCH_SIZE):
-            chosen = by_length[begin : begin + BATCH_SIZE]
-            answers = self._request([sentences[i] for i in chosen])
-            for i, hypotheses in zip(chosen, answers, strict=True):
+        batches = batches_of(by_length, self.predictor.at_once)
+        requests = [[sentences[i] for i in chosen] for chosen in batches]
+        answers = side_by_side(self._request, requests, self.predictor.at_once)
+        for chosen, answer in zip(batches, answers, strict=True):
+            for i, hypotheses in zip(chosen, answer, strict=True):
                 results[i] = hypotheses
         return results
 

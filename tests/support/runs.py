@@ -97,6 +97,7 @@ def call(main, arguments, monkeypatch):
     from pipelines.command_line import run
 
     monkeypatch.setattr(sys, "argv", ["program", *map(str, arguments)])
+    monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")  # as those that translate do, for good
     try:
         run(main)
     except SystemExit as ended:

@@ -368,6 +368,7 @@ def test_retries_pause_and_give_up():
 
     class Absent:
         name = "absent"
+        at_once = 1
 
         def predict(self, signature, inputs):
             calls.append((signature, inputs))
