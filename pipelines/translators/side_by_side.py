@@ -1,8 +1,7 @@
 """Batches side by side, each on a share of the cores.
 
-The products of one step of a search are small: threads that share one wait for each other for
-longer than they compute. On two cores TensorFlow translates faster with one thread than with two,
-and two batches at once twice as fast.
+The products of one step of a search are small: threads that share one wait for each other, often
+for longer than they compute.
 """
 
 import math
