@@ -14,11 +14,11 @@ from keras import ops
 from tf_relpos.attention import EdgeAttention
 from tf_relpos.caches import given
 from tf_relpos.config import check_boolean, check_distance, check_max_relative_position
-from tf_relpos.gathering import rows_at
 from tf_relpos.relations import (
     RelativePositions,
     Tensor,
     both,
+    rows_at,
     visible,
 )
 
