@@ -76,6 +76,7 @@ async function byKeyboardAlone(text) {
   await page.keyboard.press("Tab");
   await page.keyboard.press("Enter");
   const isOpen = await page.evaluate(() => document.querySelector("details").open);
+  if (isOpen) await page.locator("tr[data-ids]").first().waitFor(); // by an event that comes later
   return { isOpen, translations: await translations(page) };
 }
 
