@@ -42,7 +42,7 @@ def batches_of(places: Sequence[int], at_once: int) -> list[Sequence[int]]:
 def side_by_side(
     translate: Callable[[_Batch], _Result], batches: Sequence[_Batch], at_once: int
 ) -> Iterator[_Result]:
-    """The results for the batches, in their order; some of them are computed at once."""
+    """The results for the batches, in their order; `at_once` of them are computed at a time."""
     if min(len(batches), at_once) <= 1:
         yield from map(translate, batches)
         return

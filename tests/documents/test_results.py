@@ -89,15 +89,12 @@ def test_forms_are_as_measured():
     table = forms.markdown(found["forms"], found["sentences"])
     for record in of_page["web"]:
         title = f"web page {record['quantization'].replace('none', 'float32')}"
-        size, start, rate = (f"{x:.1f}" for x in _figures_of_page(record))
-        table += f"\n| {title} | {size} | | {start} | {rate} | | | |"
+        size, start = record["site_megabytes"], record["start_up_s"]
+        speed = record["per_s"]["page"]
+        table += f"\n| {title} | {size:.1f} | | {start:.1f} | {speed:.1f} | | | |"
     for page in (ROOT / "README.md", PAGES / "deployment.md"):
         assert table in read(page)
         assert found["date"] in read(page) and of_page["date"] in read(page)
-
-
-def _figures_of_page(record):
-    return record["site_megabytes"], record["start_up_s"], record["per_s"]["page"]
 
 
 def test_the_page_beside_python_is_as_measured():
