@@ -24,6 +24,7 @@ from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError, check_positive, quoted
 from pipelines.exporters.web_page import SOURCES, install_packages
+from pipelines.translators.packed_model import PACKED_NAME
 from pipelines.translators.tflite import TFLiteTranslator
 
 QUANTIZATIONS = ("int8", "none")
@@ -92,7 +93,8 @@ def row(record: dict, run: str = "") -> str:
 
 
 def _measure(site: Path, parts: Sequence[list[str]], flags: Benchmark) -> dict:
-    translator = TFLiteTranslator(site / "model.tflite", threads=flags.threads)
+    (model,) = (site / name for name in ("model.tflite", PACKED_NAME) if (site / name).exists())
+    translator = TFLiteTranslator(model, threads=flags.threads)
     with _served(site) as url, _page(url, flags.threads) as ask:
         turns = seconds_in_turns(
             {
@@ -104,7 +106,7 @@ def _measure(site: Path, parts: Sequence[list[str]], flags: Benchmark) -> dict:
         starts = [ask(first=parts[0][0]) for _ in range(flags.turns)]
     median = {name: statistics.median(turn[name] for turn in turns) for name in turns[0]}
     return {
-        "megabytes": (site / "model.tflite").stat().st_size / 1e6,
+        "megabytes": model.stat().st_size / 1e6,
         "site_megabytes": sum(f.stat().st_size for f in site.rglob("*") if f.is_file()) / 1e6,
         "per_s": {name: flags.sentences / seconds for name, seconds in median.items()},
         "over_python": 1 / ratios(turns, "python")["page"],

@@ -3,9 +3,9 @@
 from contextlib import AbstractContextManager
 
 import keras
-import numpy as np
 import tensorflow as tf
 
+from pipelines.exporters.quantization import rounded_rows
 from tf_relpos import Transformer
 
 
@@ -45,19 +45,13 @@ def _copy(model: Transformer) -> Transformer:
 class _EmbeddingInIntegers:
     """In the place of an embedding: looks up rows of 8 bits, with a scale for each.
 
-    They are those that the converter makes of the same table as weights of the softmax. It would
-    round the table once more, with one scale for all rows, and store that as well.
+    They are those that the same table becomes as weights of the softmax, and stored with them.
     """
 
     def __init__(self, layer: keras.layers.Embedding):
         self.embeddings = layer.embeddings  # for the softmax
-        table = layer.embeddings.numpy().astype(np.float64)  # as the converter rounds
-        largest = np.abs(table).max(axis=1, keepdims=True)
-        scales = np.where(largest > 0, largest / 127, 1.0)
-        scaled = table / scales
-        self._rows = np.trunc(scaled + np.copysign(0.5, scaled)).astype(np.int8)
-        self._scales = scales.astype(np.float32)
+        self._rows, self._scales = rounded_rows(layer.embeddings.numpy())
 
     def __call__(self, ids: tf.Tensor) -> tf.Tensor:
         rows = tf.cast(tf.gather(self._rows, ids), tf.float32)
-        return rows * tf.gather(self._scales, ids)
+        return rows * tf.gather(self._scales, ids)[..., None]

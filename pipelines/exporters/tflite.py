@@ -11,18 +11,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import tensorflow as tf
-from tensorflow.lite.python import schema_py_generated as schema
-from tensorflow.lite.tools import flatbuffer_utils
 
 from pipelines.errors import InputError
 from pipelines.exporters.attention_graph import attention_graph
 from pipelines.exporters.exportable import Exportable
+from pipelines.exporters.flatbuffer import completed
+from pipelines.exporters.packed_model import pack
 from pipelines.exporters.quantization import Quantization, check_quantization
 from pipelines.exporters.search_graph import search_graph
 from pipelines.files.atomic import new_file
 from pipelines.progress import progress
 from pipelines.translators.keras_model import Translator
-from pipelines.translators.tflite import METADATA_FORMAT, METADATA_NAME
+from pipelines.translators.tflite import METADATA_FORMAT
 from tf_relpos.search import EXTRA_LENGTH
 
 # Enough for the sentences of an app.
@@ -89,11 +89,13 @@ def write_model(
     max_target_length: int = MAX_TARGET_LENGTH,
     hypotheses: int = 1,
     attention: bool = False,
+    packed: bool = False,
 ) -> Mapping[str, object]:
     """Writes the files of `export_tflite`, whose search gives back several hypotheses, best first.
 
     `target_ids` is `[hypotheses, L]`, and `score` `[hypotheses]`. With `attention` there is another
-    signature, "attention": the `attention_graph`. Raises what `export_tflite` does.
+    signature, "attention": the `attention_graph`. With `packed` the file is that of "none", packed,
+    which is a way to quantize as well. Raises what `export_tflite` does.
 
     Returns:
         The settings that are in the file.
@@ -107,7 +109,7 @@ def write_model(
     tokenizer_output = output.with_suffix(".tokenizer.model")
     _check_nothing_is_replaced(output, tokenizer_output, tokenizer)
     lengths = max_source_length, max_target_length
-    in_integers = quantization == "int8"
+    in_integers, in_half = (quantization == kind and not packed for kind in ("int8", "float16"))
     graphs = {
         SEARCH: search_graph(translator, *lengths, hypotheses=hypotheses, in_integers=in_integers)
     }
@@ -122,10 +124,12 @@ def write_model(
         "tokenizer_sha256": hashlib.sha256(tokenizer).hexdigest(),
         **_description(exportable),
     }
-    converted = _completed(_convert(graphs, quantization), json.dumps(metadata))
+    content = completed(
+        _convert(graphs, in_half=in_half), json.dumps(metadata), in_integers=in_integers
+    )
     # The model appears last: where it exists, so does its tokenizer. Both are written before.
     with new_file(output) as file:
-        file.write_bytes(converted)
+        file.write_bytes(pack(content) if packed else content)
         if not tokenizer_output.exists():
             with new_file(tokenizer_output) as beside:
                 beside.write_bytes(tokenizer)
@@ -179,13 +183,13 @@ def _description(exportable: Exportable) -> Mapping[str, object]:
 
 
 def _convert(
-    graphs: Mapping[str, tf.types.experimental.ConcreteFunction], quantization: str
+    graphs: Mapping[str, tf.types.experimental.ConcreteFunction], *, in_half: bool
 ) -> bytes:
-    """The graphs as signatures of one model."""
+    """The graphs as signatures of one model, in half precision or in float32."""
     functions = list(graphs.values())
     if len(functions) == 1:
         converter = tf.lite.TFLiteConverter.from_concrete_functions(functions, tf.Module())
-        return _converted(converter, quantization)
+        return _converted(converter, in_half=in_half)
     with tempfile.TemporaryDirectory() as directory:  # the only way that takes several
         try:
             tf.saved_model.save(tf.Module(), directory, signatures=graphs)
@@ -195,37 +199,12 @@ def _convert(
             ) from error
         names = list(graphs)
         converter = tf.lite.TFLiteConverter.from_saved_model(directory, signature_keys=names)
-        return _converted(converter, quantization)
+        return _converted(converter, in_half=in_half)
 
 
-def _converted(converter: tf.lite.TFLiteConverter, quantization: str) -> bytes:
+def _converted(converter: tf.lite.TFLiteConverter, *, in_half: bool) -> bytes:
     converter.target_spec.supported_ops = [tf.lite.OpsSet.TFLITE_BUILTINS]
-    if quantization != "none":
+    if in_half:
         converter.optimizations = [tf.lite.Optimize.DEFAULT]
-    if quantization == "float16":
         converter.target_spec.supported_types = [tf.float16]
     return converter.convert()
-
-
-def _completed(converted: bytes, text: str) -> bytes:
-    """The model with an entry added to its metadata, and equal constants stored once."""
-    model = flatbuffer_utils.read_model_from_bytearray(bytearray(converted))
-    _share_buffers(model)
-    buffer, entry = schema.BufferT(), schema.MetadataT()
-    buffer.data = list(text.encode())
-    entry.name, entry.buffer = METADATA_NAME, len(model.buffers)
-    model.buffers.append(buffer)
-    model.metadata = [*(model.metadata or []), entry]
-    return flatbuffer_utils.convert_object_to_bytearray(model)
-
-
-def _share_buffers(model: schema.ModelT) -> None:
-    first: dict[bytes, int] = {}
-    for subgraph in model.subgraphs:
-        for tensor in subgraph.tensors:
-            data = model.buffers[tensor.buffer].data
-            if data is not None and len(data):
-                shared = first.setdefault(bytes(data), tensor.buffer)
-                if shared != tensor.buffer:
-                    model.buffers[tensor.buffer].data = None
-                    tensor.buffer = shared

@@ -14,6 +14,7 @@ from pipelines.exporters.tflite import MAX_TARGET_LENGTH, write_model
 from pipelines.exporters.web_page import build_page, install_packages
 from pipelines.files.atomic import new_directory
 from pipelines.progress import progress
+from pipelines.translators.packed_model import PACKED_NAME
 from tf_relpos import Transformer
 
 
@@ -30,12 +31,15 @@ def export_web(
 
     `model.tflite` is a file of `export_tflite`, but its outputs `target_ids` `[K, L]` and `score`
     `[K]` are all K hypotheses of the beam, and a second signature tells what the model looks at
-    (`attention_graph`). `pipelines.translators.tflite` reads it, too.
+    (`attention_graph`). In its place stands `model.packed` if weights become integers: the page
+    makes the file of it again, in float32. `pipelines.translators.tflite` reads both.
 
     Args:
         exportable: what to write; beam size and length penalty are its translator's.
         output: the directory.
-        quantization, max_source_length, max_target_length: see `export_tflite`.
+        quantization: of the weights: "int8" rounds them and nothing else, so that all browsers find
+            the same translations; "none" or "float16" are those of `export_tflite`.
+        max_source_length, max_target_length: see `export_tflite`.
 
     Returns:
         The directory.
@@ -50,17 +54,20 @@ def export_web(
         raise InputError(f"output {output} exists already: choose another --output")
     check_tokenizer(exportable.tokenizer())
     install_packages()  # before what takes longer
+    packed = quantization == "int8"
+    name = PACKED_NAME if packed else "model.tflite"
     with new_directory(output) as site:
         settings = write_model(
             exportable,
-            site / "model.tflite",
+            site / name,
             quantization=quantization,
             max_source_length=max_source_length,
             max_target_length=max_target_length,
             hypotheses=exportable.translator.beam_size,
             attention=True,
+            packed=packed,
         )
-        text = json.dumps({**settings, **_of_attention(exportable.translator.model)})
+        text = json.dumps({**settings, "model": name, **_of_attention(exportable.translator.model)})
         (site / "settings.json").write_text(text, encoding="utf-8")
         build_page(site)
     return output

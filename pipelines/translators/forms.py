@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from pipelines.importing import load_tensorflow
 from pipelines.translators.base import TextTranslator
+from pipelines.translators.packed_model import PACKED_NAME
 
 _SEARCH = ("nbest", "beam_size", "alpha")
 
@@ -32,14 +33,14 @@ class Form(NamedTuple):
     settings: Sequence[str] = ()
 
 
-def _file_or_inside(suffix: str, name: str) -> Callable[[str], str | None]:
-    """Finds a file by its suffix, or by its name in a directory."""
+def _file_or_inside(*names: str) -> Callable[[str], str | None]:
+    """Finds a file that has the suffix of one of these names, or such a name in a directory."""
 
     def find(model: str) -> str | None:
         path = Path(model)
         if path.is_file():
-            return model if path.suffix == suffix else None
-        return str(path / name) if (path / name).exists() else None
+            return model if path.suffix in {Path(name).suffix for name in names} else None
+        return next((str(path / name) for name in names if (path / name).exists()), None)
 
     return find
 
@@ -138,8 +139,8 @@ FORMS = (
     ),
     Form(
         "a TFLite model",
-        "a .tflite file, or a directory with model.tflite",
-        _file_or_inside(".tflite", "model.tflite"),
+        "a .tflite file, or a directory with model.tflite or model.packed",
+        _file_or_inside("model.tflite", PACKED_NAME),
         _open_tflite,
     ),
     RUN_DIRECTORY,

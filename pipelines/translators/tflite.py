@@ -14,6 +14,7 @@ import sentencepiece
 from pipelines.errors import InputError, first_line
 from pipelines.importing import import_optional, silence
 from pipelines.translators.base import TextTranslator, Translation
+from pipelines.translators.packed_model import unpack
 
 METADATA_NAME, METADATA_FORMAT = "tf_relpos", 1
 
@@ -32,7 +33,7 @@ class TFLiteTranslator(TextTranslator):
     `max_source_length` subwords are cut there. There is one translation of each sentence.
 
     Args:
-        path: the `.tflite` file; its tokenizer lies beside it.
+        path: the `.tflite` file, or the `.packed` one of a page; its tokenizer lies beside it.
         threads: of the processor. Products for one sentence are small: more are not always faster.
 
     Attributes:
@@ -106,9 +107,11 @@ def read_metadata(path: str | os.PathLike) -> dict[str, Any]:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return unpack(path.read_bytes())
     except OSError as error:
         raise InputError(f"cannot read the model {path}: {error.strerror}") from error
+    except (KeyError, *_DAMAGE) as error:
+        raise InputError(f"{path} is damaged") from error
 
 
 def _metadata(path: Path, content: bytes) -> dict[str, Any]:

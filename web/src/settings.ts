@@ -1,5 +1,7 @@
 /** What the export says of the model; the build puts it in the place of `SETTINGS`. */
 export interface Settings {
+  /** The name of its file. */
+  model: string;
   source_language: string | null;
   target_language: string | null;
   max_source_length: number;
@@ -21,5 +23,4 @@ declare const SETTINGS: Settings;
 
 export const settings = SETTINGS;
 
-export const MODEL = "model.tflite";
 export const TOKENIZER = "model.tokenizer.model";

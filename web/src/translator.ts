@@ -3,8 +3,9 @@
 import { type CompiledModel, loadAndCompile, loadLiteRt, Tensor } from "@litertjs/core";
 import { Downloads } from "./download.js";
 import { runtimeName, threads } from "./runtime.js";
-import { MODEL, settings, TOKENIZER } from "./settings.js";
+import { settings, TOKENIZER } from "./settings.js";
 import { Subwords } from "./subwords.js";
+import { unpack } from "./unpack.js";
 
 export interface Hypothesis {
   text: string;
@@ -44,13 +45,13 @@ export class Translator {
   /** @param tell - is called with the share that has been loaded, 0 to 1. */
   static async load(tell: (share: number) => void): Promise<Translator> {
     const runtime = await runtimeName(threads());
-    const downloads = new Downloads([`${runtime}.wasm`, MODEL, TOKENIZER], tell);
+    const downloads = new Downloads([`${runtime}.wasm`, settings.model, TOKENIZER], tell);
     const [model, tokenizer] = await Promise.all([
-      downloads.bytes(MODEL),
+      downloads.bytes(settings.model),
       downloads.bytes(TOKENIZER),
       start(runtime, downloads),
     ]);
-    const compiled = await loadAndCompile(model, {
+    const compiled = await loadAndCompile(unpack(model), {
       accelerator: "wasm",
       cpuOptions: { numThreads: threads() },
     });

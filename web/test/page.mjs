@@ -111,7 +111,7 @@ async function told() {
 /** What the page says when a file does not arrive. */
 async function failure() {
   const page = await browser.newPage();
-  await page.route("**/model.tflite", (route) => route.fulfill({ status: 503 }));
+  await page.route("**/model.{tflite,packed}", (route) => route.fulfill({ status: 503 }));
   await page.goto(url);
   const alert = page.locator("[role=alert]:not(:empty)");
   await alert.waitFor();
