@@ -12,9 +12,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import IO, cast
 
 from pipelines import export
 from pipelines.benchmark.measuring import write_results
@@ -100,39 +103,50 @@ def _export(run_dir: str, directory: Path) -> dict[str, Path]:
 
 
 def _measure(model: Path, sources: Sequence[str]) -> dict:
-    """Start-up is from the command to the end of its only sentence; the rates are beyond it."""
-    few = sources[: len(sources) // 10]
-    start_up, *_ = _translate(model, sources[:1], batch=1)
-    one_by_one, *_ = _translate(model, few, batch=1)
-    together, memory, translations = _translate(model, sources, batch=32)
+    """Start-up is from the command to its first translation; the rates are of the others."""
+    start_up, per_s_at_1, *_ = _translate(model, sources[: len(sources) // 10], batch=1)
+    _, per_s_at_32, memory, translations = _translate(model, sources, batch=32)
     return {
         "start_up_s": start_up,
-        "per_s_at_1": (len(few) - 1) / max(one_by_one - start_up, 1e-3),
-        "per_s_at_32": (len(sources) - 1) / max(together - start_up, 1e-3),
+        "per_s_at_1": per_s_at_1,
+        "per_s_at_32": per_s_at_32,
         "memory_megabytes": memory,
         "translations": translations,
     }
 
 
-def _translate(model: Path, sources: Sequence[str], batch: int) -> tuple[float, float, list[str]]:
-    """Seconds of the command, megabytes that it held at most, and its translations."""
+def _translate(
+    model: Path, sources: Sequence[str], batch: int
+) -> tuple[float, float, float, list[str]]:
+    """Seconds until the first translation, others a second, megabytes at most, translations."""
     command = [sys.executable, "-m", "pipelines.translate", "--model", model, "--batch", batch]
-    with ExitStack() as stack:
-        given, printed, errors = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(3))
-        given.write("".join(f"{source}\n" for source in sources).encode())
-        given.seek(0)
+    first, *others = (f"{source}\n".encode() for source in sources)
+    with tempfile.TemporaryFile() as errors, ThreadPoolExecutor() as threads:
         began = time.perf_counter()
         process = subprocess.Popen(
-            list(map(str, command)), stdin=given, stdout=printed, stderr=errors
+            list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors
         )
-        memory = _watch(process)
-        seconds = time.perf_counter() - began
+        watched = threads.submit(_watch, process)
+        given, printed = cast(IO[bytes], process.stdin), cast(IO[bytes], process.stdout)
+        given.write(first)
+        given.flush()
+        lines = [printed.readline()]
+        answered = time.perf_counter()
+        threads.submit(_give, given, others)
+        lines += islice(printed, len(others))
+        seconds = time.perf_counter() - answered
+        memory = watched.result()
         errors.seek(0)
         if process.returncode:
             told = quoted(errors.read().decode(errors="replace").strip())
             raise InputError(f"pipelines.translate failed: {told}")
-        printed.seek(0)
-        return seconds, memory, printed.read().decode().split("\n")[:-1]
+        translations = [line.decode().removesuffix("\n") for line in lines]
+        return answered - began, len(others) / seconds, memory, translations
+
+
+def _give(pipe: IO[bytes], lines: Sequence[bytes]) -> None:
+    with suppress(BrokenPipeError), pipe:  # of a process that has failed
+        pipe.writelines(lines)
 
 
 def _watch(process: subprocess.Popen) -> float:
