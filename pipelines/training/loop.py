@@ -173,6 +173,7 @@ def _make_trainer(provenance: Provenance, strategy: tf.distribute.Strategy) -> T
         micro_batches=max(1, training.tokens_per_step // batch),
         clip_norm=training.clip_norm,
         skip_non_finite=training.skip_non_finite,
+        r_drop=training.r_drop,
         seed=training.seed,
         xla=devices.xla_scope(training),
     )

@@ -37,6 +37,9 @@ class TranslationTrainer(keras.Model):
             scaled down (Pascanu et al. 2013, algorithm 1); 0 is no limit.
         skip_non_finite: leave weights and optimizer as they are where loss or gradient is not
             finite.
+        r_drop: weight alpha of the divergence between two passes with other dropout; 0 is one pass.
+            The loss of a token is then half that of Wu et al. 2021, Eq. 4: the mean of both
+            cross-entropies and alpha / 2 of the `divergence`.
         seed: of the dropout masks.
         xla: what XLA compiles: "nothing", the "loss" and its gradient, which are bound by memory
             and which XLA fuses, or the whole "model", forward and backward.
@@ -57,6 +60,7 @@ class TranslationTrainer(keras.Model):
         micro_batches: int = 1,
         clip_norm: float = 0.0,
         skip_non_finite: bool = False,
+        r_drop: float = 0.0,
         seed: int = 0,
         xla: XlaScope = "nothing",
         **kwargs: Any,
@@ -74,6 +78,7 @@ class TranslationTrainer(keras.Model):
         self.micro_batches = micro_batches
         self.clip_norm = clip_norm
         self.skip_non_finite = skip_non_finite
+        self.r_drop = r_drop
         self.seed = seed
         self.xla = xla
         self.built = True
@@ -167,8 +172,9 @@ class TranslationTrainer(keras.Model):
             for i, state in enumerate(self._seed_states())
         ]
         labels = batch["labels"]
+        inputs = {name: _twice(ids) for name, ids in batch.items()} if self.r_drop else batch
         with tf.GradientTape() as tape, keras.StatelessScope(state_mapping=random_states):
-            logits = self.transformer(batch, training=True)
+            logits = self.transformer(inputs, training=True)
         loss = tf.function(self._loss, jit_compile=self.xla != "nothing", autograph=False)
         logits_gradient, logs = loss(labels, logits, total_tokens)
         variables = [variable.value for variable in self.transformer.trainable_variables]
@@ -187,11 +193,20 @@ class TranslationTrainer(keras.Model):
         return tf.reduce_sum(tf.cast(ids != self.pad_id, tf.float32))
 
     def _loss(self, labels, logits, total_tokens):
-        """The gradient of the loss by the logits, `[B, T, V]`, and the sums that need logits."""
+        """The gradient of the loss by the logits, `[B, T, V]`, and the sums that need logits.
+
+        With `r_drop` the logits are `[2 B, T, V]`, and the sums are means of both passes.
+        """
+        passes = 2 if self.r_drop else 1
+        is_token = labels != self.pad_id
+        labels = _twice(labels) if self.r_drop else labels
         with tf.GradientTape() as tape:
             tape.watch(logits)
             losses = smoothed_cross_entropy(labels, logits, self.label_smoothing, self.pad_id)
-            loss = ops.sum(losses)
+            loss = ops.sum(losses) / passes
+            if self.r_drop:
+                between = tf.where(is_token, divergence(*tf.split(logits, 2)), 0.0)
+                loss += self.r_drop / 2 * tf.reduce_sum(between)
             scaled = self.optimizer.scale_loss(loss / total_tokens)
         # The most probable token, without an argmax: XLA's is slow on CPUs.
         is_label = tf.expand_dims(labels, -1) == tf.range(logits.shape[-1])
@@ -199,9 +214,28 @@ class TranslationTrainer(keras.Model):
         is_correct = (labels != self.pad_id) & (label_logits >= tf.reduce_max(logits, axis=-1))
         return tape.gradient(scaled, logits), {
             "loss": loss,
-            "nll": ops.sum(smoothed_cross_entropy(labels, logits, 0.0, self.pad_id)),
-            "correct": ops.sum(ops.cast(is_correct, "float32")),
+            "nll": ops.sum(smoothed_cross_entropy(labels, logits, 0.0, self.pad_id)) / passes,
+            "correct": ops.sum(ops.cast(is_correct, "float32")) / passes,
         }
+
+
+def divergence(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
+    """Of the distributions P and Q of two passes, `(KL(P || Q) + KL(Q || P)) / 2`.
+
+    Args:
+        first, second: their logits `[B, T, V]`.
+
+    Returns:
+        float32 `[B, T]`, in nats.
+
+    Reference: Wu et al. 2021, R-Drop: Regularized Dropout for Neural Networks, Eq. 2.
+    """
+    log_p, log_q = (tf.nn.log_softmax(tf.cast(logits, tf.float32)) for logits in (first, second))
+    return tf.reduce_sum((tf.exp(log_p) - tf.exp(log_q)) * (log_p - log_q), axis=-1) / 2
+
+
+def _twice(ids):
+    return tf.concat([ids, ids], axis=0)
 
 
 def _is_non_finite(values):

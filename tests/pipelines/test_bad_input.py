@@ -103,6 +103,7 @@ TRAINING = {
     "no steps": ({"steps": 0}, "steps must be at least 1, got 0"),
     "negative seed": ({"seed": -1}, "seed must be at least 0, got -1"),
     "precision": ({"precision": "float8"}, "precision.*float8"),
+    "R-Drop": ({"r_drop": 5, "dropout": 0}, "r_drop needs dropout, which is 0, got 5.0"),
     "label smoothing": ({"label_smoothing": 1}, "label_smoothing must be at least 0 and below 1"),
     "unknown flag": ({"layers": 3}, "unrecognized arguments: --layers 3"),
     "abbreviated flag": ({"step": 3}, "unrecognized arguments: --step 3"),

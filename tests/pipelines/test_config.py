@@ -72,6 +72,8 @@ def test_what_is_particular_to_the_demo_changes_nothing_for_other_text():
         ("beta_2", -0.1, "at least 0 and below 1"),
         ("epsilon", 0.0, "above 0"),
         ("label_smoothing", 1.0, "at least 0 and below 1"),
+        ("r_drop", -0.1, "at least 0 and finite"),
+        ("r_drop", float("inf"), "at least 0 and finite"),
         ("subword_sampling", -0.1, "from 0 to 10"),
         ("subword_sampling", float("nan"), "from 0 to 10"),
         ("seed", -1, "at least 0"),
@@ -103,7 +105,7 @@ def test_older_files_lack_fields_and_mean_what_they_meant():
     since = ("train_tsv", "valid_tsv", "test_tsv", "corpus_weights", "tokenizer", "subword_model")
     for name in since:
         del values["corpus"][name]
-    for name in ("cooldown", "initialize_from", "freeze", "patience", "subword_sampling"):
+    for name in ("cooldown", "initialize_from", "freeze", "patience", "r_drop", "subword_sampling"):
         del values["training"][name]
     assert RunConfig.from_dict(values) == changed(config, "training", cooldown=0.0)
 

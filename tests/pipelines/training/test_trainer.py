@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipelines.training.trainer import TranslationTrainer
+from pipelines.training.trainer import TranslationTrainer, divergence
 from tests.support.layer_checks import assert_close, run_python
 from tests.support.runs import history, train_flags, write_corpus
 from tf_relpos import Transformer, TransformerConfig, greedy_search, smoothed_cross_entropy
@@ -203,6 +203,65 @@ def test_it_learns_to_copy(rng):
     unseen = copies(50)["source_ids"]
     found, _ = greedy_search(trainer.transformer, unseen, max_length=6)
     assert np.mean(np.all(found.numpy() == unseen, axis=1)) > 0.6
+
+
+def test_r_drop_is_the_mean_of_two_passes_and_their_divergence(rng):
+    """Against NumPy, with padding, in float64; the gradient by differences."""
+    alpha, smoothing = 5.0, 0.1
+    config = TransformerConfig(**{**vars(CONFIG), "dropout": 0.1})
+    trainer = TranslationTrainer(Transformer(config), r_drop=alpha, label_smoothing=smoothing)
+    trainer.compile(optimizer=keras.optimizers.SGD(), jit_compile=False)
+    labels = rng.integers(4, V, (3, 7))
+    labels[0, 2:] = 0
+    logits = rng.normal(size=(6, 7, V)) * 2
+    tokens = np.sum(labels != 0)
+
+    def expected(logits):
+        log_p = logits - np.log(np.sum(np.exp(logits), -1, keepdims=True))
+        p, q = np.exp(log_p[:3]), np.exp(log_p[3:])
+        ratio = log_p[:3] - log_p[3:]
+        divergence = (np.sum(p * ratio, -1) - np.sum(q * ratio, -1)) / 2
+        targets = np.full((6, 7, V), smoothing / (V - 1))
+        twice = np.concatenate([labels, labels])
+        np.put_along_axis(targets, twice[..., None], 1 - smoothing, -1)
+        entropies = -np.sum(targets * log_p, -1).reshape(2, 3, 7)
+        return np.sum((entropies.mean(0) + alpha / 2 * divergence) * (labels != 0))
+
+    gradient, logs = trainer._loss(
+        tf.constant(labels, tf.int32), tf.constant(logits, tf.float32), float(tokens)
+    )
+    assert float(logs["loss"]) == pytest.approx(expected(logits), rel=1e-5)
+    for index in [(0, 0, 3), (1, 4, 8), (5, 6, 16), (3, 0, 0), (3, 5, 1)]:
+        step = np.zeros_like(logits)
+        step[index] = 1e-5
+        slope = (expected(logits + step) - expected(logits - step)) / 2e-5 / tokens
+        assert gradient.numpy()[index] == pytest.approx(slope, rel=1e-3, abs=1e-7)
+
+
+@pytest.mark.parametrize("xla", ["nothing", "loss", "model"])
+def test_r_drop_without_dropout_trains_like_one_pass(rng, xla):
+    """Both passes are the same then, whose divergence is 0; tokens are counted once."""
+    batches = [batch(rng) for _ in range(3)]
+    one, expected = train(CONFIG, batches)
+    two, found = train(CONFIG, batches, r_drop=5.0, xla=xla)
+    for a, b in zip(expected, found, strict=True):
+        assert a == pytest.approx(b, rel=1e-5)
+    assert_close(weights(two), weights(one), tolerance=1e-5)
+
+
+def test_r_drop_keeps_passes_alike(rng):
+    """With dropout, passes differ, the more so the less it weighs."""
+    batches = [batch(rng)] * 60
+    both = {
+        alpha: train(DROPOUT, batches, optimizer=keras.optimizers.Adam(0.01), r_drop=alpha)
+        for alpha in (0.1, 9.0)
+    }
+    between = {}
+    for alpha, (trainer, logs) in both.items():
+        assert losses(logs)[-1] < losses(logs)[0]
+        first, second = (trainer.transformer(batches[0], training=True) for _ in range(2))
+        between[alpha] = float(tf.reduce_mean(divergence(first, second)))
+    assert 0 < between[9.0] < 0.7 * between[0.1]
 
 
 def test_two_replicas_train_like_one(tmp_path):
