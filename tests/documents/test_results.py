@@ -7,8 +7,10 @@ import pytest
 from pipelines.benchmark import forms, web
 from pipelines.classification import report
 from pipelines.classification.models import POSITIONS
+from pipelines.corpora.demo.corpus import DemoCorpus
 from pipelines.files.records import read_json
 from pipelines.reproduction.report import markdown
+from pipelines.run.metrics import sacrebleu_metrics
 from pipelines.syntax import report as syntax_report
 from tests.support.documents import PAGES, name, read
 from tests.support.runs import ROOT
@@ -24,6 +26,23 @@ def test_there_are_results():
 @pytest.mark.parametrize("path", RESULTS, ids=name)
 def test_a_table_is_made_of_its_json(path):
     assert markdown(json.loads(path.read_text(encoding="utf-8"))) in read(PAGES / "reproduction.md")
+
+
+def test_scores_are_those_of_the_translations():
+    """Of each run of the demo corpus that is kept: BLEU and chrF, computed again."""
+    directory = ROOT / "docs" / "results" / "demo"
+    references = [target for _, target in DemoCorpus().pairs("test")]
+    metrics = sacrebleu_metrics("de")
+    told = {}
+    for path in directory.glob("table-*.json"):
+        runs = [run for row in read_json(path)["rows"] for run in row["runs"]]
+        told |= {run["run"]: (run["bleu"], run["chrf"]) for run in runs}
+    kept = {path.parent.name: path for path in directory.glob("runs/*/translations.txt")}
+    assert kept and kept.keys() <= told.keys()
+    for run, path in kept.items():
+        given = read(path).splitlines(), [references]
+        scores = [metrics[name].corpus_score(*given).score for name in ("bleu", "chrf")]
+        assert told[run] == pytest.approx(scores, abs=1e-4)
 
 
 def test_accuracies_on_graphs():
