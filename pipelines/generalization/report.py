@@ -41,7 +41,7 @@ def write_report(found: Mapping[str, Any], directory: Path) -> list[Path]:
 def markdown(found: Mapping[str, Any]) -> str:
     """A row for each model and a column for each length, and what it takes to repeat it."""
     columns = found["columns"]
-    head = [f"{found['measure']}, by {found['axis']}", *(column["label"] for column in columns)]
+    head = [f"{found['measure']} by {found['axis']}", *(column["label"] for column in columns)]
     rows = [[row["label"], *map(with_spread, row["scores"])] for row in found["rows"]]
     rows += [
         [name.replace("_", " "), *(f"{column[name]:,}" for column in columns)]

@@ -86,7 +86,7 @@ class CommandsTask:
     name = "commands"
     title = "Action sequences that are longer than all of training"
     axis = "most actions trained on"
-    measure = "exact match, %"
+    measure = "exact match (%)"
     has_one_text = False
 
     def __init__(self, corpus: Corpus, cutoffs: Sequence[int]):

@@ -8,6 +8,7 @@ from pipelines.benchmark import forms, web
 from pipelines.classification import report
 from pipelines.classification.models import POSITIONS
 from pipelines.files.records import read_json
+from pipelines.generalization import report as lengths
 from pipelines.reproduction.report import markdown
 from pipelines.syntax import report as syntax_report
 from tests.support.documents import PAGES, name, read
@@ -24,6 +25,11 @@ def test_there_are_results():
 @pytest.mark.parametrize("path", RESULTS, ids=name)
 def test_a_table_is_made_of_its_json(path):
     assert markdown(json.loads(path.read_text(encoding="utf-8"))) in read(PAGES / "reproduction.md")
+
+
+def test_scores_by_length_are_made_of_their_json():
+    for path in (ROOT / "docs" / "results").rglob("lengths-*.json"):
+        assert lengths.markdown(read_json(path)) in read(PAGES / "lengths.md"), path
 
 
 def test_accuracies_on_graphs():

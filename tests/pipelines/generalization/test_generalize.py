@@ -1,12 +1,13 @@
 """Scores by length from text to picture."""
 
 import json
+import signal
 
 import pytest
 
 from pipelines import generalize
 from pipelines.run.directory import RunDirectory
-from tests.support.runs import MODEL, call, flags, train_flags, write_pairs
+from tests.support.runs import MODEL, call, flags, interrupted, train_flags, write_pairs
 
 pytestmark = pytest.mark.tensorflow_only
 
@@ -69,6 +70,18 @@ def test_commands_and_what_is_added_later(commanded, tmp_path):
     assert "run 1 of" not in told and "step 1/2" not in told
 
 
+@pytest.mark.slow
+def test_a_signal_ends_the_work_and_the_same_command_goes_on(commanded, tmp_path, monkeypatch):
+    with interrupted(monkeypatch):
+        status, told, found = commanded(longest=[5, 6], rows="relative", steps=4)
+    assert status == 128 + signal.SIGTERM and found is None
+    assert f"stopped; the same command resumes from {tmp_path / 'out'}" in told
+    status, told, found = commanded(longest=[5, 6], rows="relative", steps=4)
+    assert status == 0
+    assert told.count("resumed at step 2") == 1
+    assert [run["step"] for run in found["rows"][0]["runs"]] == [4, 4]
+
+
 def test_any_text_by_length_of_its_source(corpus, tmp_path, monkeypatch, capfd):
     arguments = train_flags(corpus, None, **{**SMALL, "export_dir": None, "steps": 2})
     arguments += flags(rows="sinusoidal", bins=2, output=tmp_path)
@@ -83,7 +96,7 @@ def test_any_text_by_length_of_its_source(corpus, tmp_path, monkeypatch, capfd):
     assert {column["longest"] <= longest for column in found["columns"]} == {True, False}
     (run,) = found["rows"][0]["runs"]
     assert len(run["scores"]) == len(found["columns"])
-    assert "| BLEU, by words of the source |" in capfd.readouterr().out
+    assert "| BLEU by words of the source |" in capfd.readouterr().out
     assert not list((tmp_path / "runs").rglob("prepared"))
 
 

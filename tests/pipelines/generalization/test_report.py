@@ -50,7 +50,7 @@ def found():
 def test_the_table_in_markdown(found):
     table, conditions = markdown(found).split("\n\n")
     assert table.splitlines() == [
-        "| BLEU, by words of the source | 1–7 | 8–9 |",
+        "| BLEU by words of the source | 1–7 | 8–9 |",
         "| --- | --- | --- |",
         "| relative | 90.00 ± 1.50 | 80.25 ± 2.00 |",
         "| sinusoidal | 88.00 | – |",
