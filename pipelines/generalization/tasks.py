@@ -187,15 +187,14 @@ def even_ranges(lengths: Iterable[int], count: int) -> list[tuple[int, int]]:
         count: the most ranges; one length is never in two of them.
     """
     counts = Counter(lengths)
-    total, seen, filled = counts.total(), 0, 0
+    rest, inside = counts.total(), 0
     ranges, begin = [], None
     for length in sorted(counts):
         begin = length if begin is None else begin
-        seen += counts[length]
-        if seen * count // total > filled:
-            filled = seen * count // total
+        inside += counts[length]
+        if inside * (count - len(ranges)) >= rest:  # its share of what the others have left
             ranges.append((begin, length))
-            begin = None
+            rest, inside, begin = rest - inside, 0, None
     return ranges
 
 
