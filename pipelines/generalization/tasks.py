@@ -188,7 +188,8 @@ def even_ranges(lengths: Iterable[int], count: int) -> list[tuple[int, int]]:
     """
     counts = Counter(lengths)
     rest, inside = counts.total(), 0
-    ranges, begin = [], None
+    ranges: list[tuple[int, int]] = []
+    begin = None
     for length in sorted(counts):
         begin = length if begin is None else begin
         inside += counts[length]
