@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from pipelines.command_line import lasting_output, run
 from pipelines.errors import InputError
 from pipelines.files.pictures import check_can_draw
 from pipelines.importing import load_tensorflow
+from pipelines.reproduction.report import tell
 from pipelines.reproduction.tables import DECIDED, TABLES, split_of
 from pipelines.training.flags import StartFlags, parse
 
@@ -69,13 +69,7 @@ def main(arguments: Sequence[str]) -> int:
             corpus=corpus,
             prepared_directory=flags.prepared,
         )
-        if isinstance(found, signal.Signals):
-            print(f"stopped; the same command resumes from {output}")
-            return 128 + found  # what a shell reports of a program ended by a signal
-        text = next(path for path in found if path.suffix == ".md")
-        print(text.read_text(encoding="utf-8"))
-        print("wrote", *found)
-        return 0
+        return tell(found, output)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FLOORS = (
     {"benchmark", "__main__", "commands"},
     set(COMMANDS),
-    {"reproduction", "inspection", "graphs", "classification", "syntax"},
+    {"reproduction", "generalization", "inspection", "graphs", "classification", "syntax"},
     {"training"},
     {"exporters"},
     {"translators"},

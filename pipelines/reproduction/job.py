@@ -9,7 +9,6 @@ from pathlib import Path
 from pipelines.config import RunConfig
 from pipelines.corpora.corpus import Corpus
 from pipelines.data.preparation import open_prepared
-from pipelines.files.checksums import sha256
 from pipelines.reproduction.report import write_table
 from pipelines.reproduction.results import Text, results
 from pipelines.reproduction.runs import runs_of, train_remaining
@@ -58,18 +57,16 @@ def reproduce(
         prepared.text(split)[1],
         prepared.settings["target_language"],
     )
-    arrays = sha256(prepared.checksums_path)
-    runs = {row.name: runs_of(row, config, seeds, output / "runs") for row in table.rows}
+    runs = {row.name: runs_of(row, config, seeds, output / "runs", prepared) for row in table.rows}
     chosen = [run for row in rows for run in runs[row.name]]
 
     def write() -> list[Path]:
         finished = {
-            name: [run for run in several if run.is_finished(arrays)]
-            for name, several in runs.items()
+            name: [run for run in several if run.is_finished()] for name, several in runs.items()
         }
         return write_table(results(table, finished, config, text), output)
 
-    for ended_by in train_remaining(chosen, prepared.directory, arrays):
+    for ended_by in train_remaining(chosen):
         if ended_by:
             return ended_by
         write()

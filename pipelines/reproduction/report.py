@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -46,9 +47,14 @@ def markdown(found: Mapping[str, Any]) -> str:
     columns = [f"paper, {column}" for column in found["paper_columns"]]
     head = ["", "BLEU", "chrF", "BLEU against the baseline", "p", *columns]
     rows = [_cells(row, found) for row in found["rows"]]
+    text = f"{found['corpus']}, {found['sentences']:,} sentences ({found['split']})"
+    return f"{table_of(head, rows)}\n{conditions(found, text)}\n"
+
+
+def table_of(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Lines of Markdown."""
     lines = [head, ["---"] * len(head), *rows]
-    table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-    return f"{table}\n{_conditions(found)}\n"
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def _cells(row: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
@@ -62,31 +68,36 @@ def _cells(row: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
     paper = [f"{bleu:.1f}" for bleu in row["paper"]]
     return [
         row["label"],
-        _with_spread(row.get("bleu")),
-        _with_spread(row.get("chrf")),
+        with_spread(row.get("bleu")),
+        with_spread(row.get("chrf")),
         difference,
         ", ".join(f"{test['p_value']:.3f}" for test in tests) or _NOTHING,
         *(paper or [_NOTHING] * len(found["paper_columns"])),
     ]
 
 
-def _with_spread(summary: Mapping[str, float] | None) -> str:
+def with_spread(summary: Mapping[str, float] | None) -> str:
+    """A mean, and the standard deviation if there is one."""
     if summary is None:
         return _NOTHING
     deviation = summary["deviation"]
     return f"{summary['mean']:.2f}" + ("" if deviation is None else f" ± {deviation:.2f}")
 
 
-def _conditions(found: Mapping[str, Any]) -> str:
-    """Text, settings, signatures, device, dates and minutes, in a paragraph."""
+def conditions(found: Mapping[str, Any], text: str) -> str:
+    """Text, settings, signatures, device, dates and minutes, in a paragraph.
+
+    Args:
+        found: a table with `config`, `signatures`, and `rows` with their `runs`.
+        text: what the runs were scored on.
+    """
     config, runs = found["config"], _runs(found)
-    signatures = "; ".join(
+    signed = "; ".join(
         f"{_SIGNED[name]} `{signature}`" for name, signature in found["signatures"].items()
     )
     what = (
-        f"Corpus {found['corpus']}, {found['sentences']:,} sentences ({found['split']}); preset "
-        f"{config['preset']}, {config['training']['steps']:,} updates of up to "
-        f"{config['training']['tokens_per_replica']:,} tokens a side"
+        f"Corpus {text}; preset {config['preset']}, {config['training']['steps']:,} updates of up "
+        f"to {config['training']['tokens_per_replica']:,} tokens a side"
     )
     if not runs:
         return f"{what}; no run is finished yet."
@@ -96,9 +107,29 @@ def _conditions(found: Mapping[str, Any]) -> str:
     )
     minutes = sum(run["minutes"] for run in runs)
     return (
-        f"{what}; seed {seeds}; beam and length penalty {searches}. {signatures}. {devices}; "
-        f"{dates}; runs that are finished: {len(runs)}, in {minutes:.0f} minutes; code {commits}."
+        f"{what}; seed {seeds}; beam and length penalty {searches}. "
+        f"{signed + '. ' if signed else ''}{devices}; {dates}; "
+        f"runs that are finished: {len(runs)}, in {minutes:.0f} minutes; code {commits}."
     )
+
+
+def tell(found: list[Path] | signal.Signals, output: Path) -> int:
+    """Prints what has become of a table.
+
+    Args:
+        found: its files, or the signal that ended training early.
+        output: their directory.
+
+    Returns:
+        The exit status of the command.
+    """
+    if isinstance(found, signal.Signals):
+        print(f"stopped; the same command resumes from {output}")
+        return 128 + found  # what a shell reports of a program ended by a signal
+    text = next(path for path in found if path.suffix == ".md")
+    print(text.read_text(encoding="utf-8"))
+    print("wrote", *found)
+    return 0
 
 
 def _different(runs: Sequence[Mapping[str, Any]], *names: str) -> str:

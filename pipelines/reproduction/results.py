@@ -64,7 +64,7 @@ def results(
     rows = []
     for row in table.rows:
         scored = [
-            {**scorer.scores(translations[row.name][run.seed]), **_facts(run, text.split)}
+            {**scorer.scores(translations[row.name][run.seed]), **run_facts(run, text.split)}
             for run in runs.get(row.name, ())
         ]
         pairs = [
@@ -112,8 +112,8 @@ class _Scorer:
         return found
 
 
-def _facts(run: Run, split: str) -> dict[str, Any]:
-    """When and where it was trained, and which weights were scored."""
+def run_facts(run: Run, split: str) -> dict[str, Any]:
+    """When and where a run was trained, and which weights were scored."""
     record = run.record()
     score = next(s for s in reversed(RunDirectory(run.path).scores()) if s["split"] == split)
     return {
@@ -132,14 +132,16 @@ def _row(row: Row, scored: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "model": dict(row.model),
         "paper": list(row.paper),
         "runs": list(scored),
-        **{name: _summary(several) for name, several in values.items() if several},
+        **{name: summary(several) for name, several in values.items() if several},
     }
 
 
-def _summary(values: Sequence[float]) -> dict[str, float | None]:
-    """Mean and standard deviation over the seeds; one seed alone has no deviation."""
+def summary(values: Sequence[float]) -> dict[str, float | None]:
+    """Mean, standard deviation and range over the seeds; one seed alone has no deviation."""
     deviation = statistics.stdev(values) if len(values) > 1 else None
     return {
         "mean": round(statistics.mean(values), 4),
         "deviation": None if deviation is None else round(deviation, 4),
+        "least": min(values),
+        "most": max(values),
     }

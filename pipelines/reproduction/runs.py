@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config import RunConfig
+from pipelines.data.preparation import Prepared
 from pipelines.errors import InputError, first_line
+from pipelines.files.checksums import sha256
 from pipelines.files.records import read_json, write_json
 from pipelines.progress import duration
 from pipelines.reproduction.tables import Row, run_name
@@ -34,10 +36,14 @@ class Run:
     Attributes:
         path: its directory.
         config: as it is asked for.
+        prepared: the directory of the text that it reads.
+        arrays: what tells this text, tokenized, from another: the checksum of its checksums.
     """
 
     path: Path
     config: RunConfig
+    prepared: Path
+    arrays: str
 
     @property
     def seed(self) -> int:
@@ -54,14 +60,10 @@ class Run:
             raise InputError(f"{self.path}/reproduction.json cannot be read: it must have a table")
         return record or {}
 
-    def is_finished(self, arrays: str) -> bool:
-        """Whether it was trained to its end, with this configuration and this text.
-
-        Args:
-            arrays: what tells one tokenized corpus from another, the checksum of its checksums.
-        """
+    def is_finished(self) -> bool:
+        """Whether it was trained to its end, with this configuration and this text."""
         record = self.record()
-        if not record.get("finished") or record.get("arrays") != arrays:
+        if not record.get("finished") or record.get("arrays") != self.arrays:
             return False
         try:  # by way of the dataclasses: a record of old lacks the fields of late
             return RunConfig.from_dict(record["config"]) == self.config
@@ -80,7 +82,7 @@ class Run:
                 f"{steps}: choose another --output, or more steps"
             )
 
-    def train(self, prepared: Path, arrays: str) -> signal.Signals | None:
+    def train(self) -> signal.Signals | None:
         """Trains it to its end, or until a signal, which is returned, ends the process's work."""
         import keras
 
@@ -90,11 +92,11 @@ class Run:
         keras.backend.clear_session()
         gc.collect()  # the model of the run before
         began = time.monotonic()
-        ended_by = run_job(self.config, self.path, prepared_directory=prepared)
+        ended_by = run_job(self.config, self.path, prepared_directory=self.prepared)
         minutes = self.record().get("minutes", 0.0) + (time.monotonic() - began) / 60
         record = {
             "config": self.config.to_dict(),
-            "arrays": arrays,
+            "arrays": self.arrays,
             "finished": ended_by is None,
             "minutes": round(minutes, 2),
             "date": str(date.today()),
@@ -104,23 +106,26 @@ class Run:
         return ended_by
 
 
-def runs_of(row: Row, config: RunConfig, seeds: int, directory: Path) -> list[Run]:
-    """The runs of a row, one for each seed from 1 on."""
+def runs_of(
+    row: Row, config: RunConfig, seeds: int, directory: Path, prepared: Prepared
+) -> list[Run]:
+    """The runs of a row on a text, one for each seed from 1 on."""
     model = row.model_of(config.model)
+    arrays = sha256(prepared.checksums_path)
     return [
         Run(
             directory / run_name(model, seed),
             dataclasses.replace(
                 config, model=model, training=dataclasses.replace(config.training, seed=seed)
             ),
+            prepared.directory,
+            arrays,
         )
         for seed in range(1, seeds + 1)
     ]
 
 
-def train_remaining(
-    runs: Sequence[Run], prepared: Path, arrays: str
-) -> Iterator[signal.Signals | None]:
+def train_remaining(runs: Sequence[Run]) -> Iterator[signal.Signals | None]:
     """Trains those that are not finished, and says before each how many there are and how long.
 
     Yields:
@@ -130,7 +135,7 @@ def train_remaining(
     Raises:
         InputError: a run cannot be gone on with, or was trained for longer; before any is trained.
     """
-    remaining = [run for run in runs if not run.is_finished(arrays)]
+    remaining = [run for run in runs if not run.is_finished()]
     for run in remaining:
         run.check_continues()
     minutes = [run.record()["minutes"] for run in runs if run not in remaining]
@@ -141,7 +146,7 @@ def train_remaining(
             f"run {len(runs) - left + 1} of {len(runs)}: {run.path.name}; "
             f"{len(runs) - left} finished, {left} left, time left {time_left}"
         )
-        ended_by = run.train(prepared, arrays)
+        ended_by = run.train()
         yield ended_by
         if ended_by:
             return

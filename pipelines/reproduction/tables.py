@@ -68,6 +68,11 @@ class Table:
 
 _BOTH = {"position": "relative", "relative_keys": True, "relative_values": True}
 
+
+def _distance(k: str, *paper: float) -> Row:
+    return Row(str(int(k)), f"k = {int(k)}", {**_BOTH, "max_relative_position": int(k)}, paper)
+
+
 # Section 4.2. The paper says of sinusoids beside relative positions that they had no benefit.
 _TABLE_1 = Table(
     1,
@@ -92,15 +97,15 @@ _TABLE_2 = Table(
     ("EN-DE",),
     "16",
     tuple(
-        Row(str(k), f"k = {k}", {**_BOTH, "max_relative_position": k}, (bleu,))
+        _distance(k, bleu)
         for k, bleu in (
-            (0, 12.5),
-            (1, 25.5),
-            (2, 25.8),
-            (4, 25.9),
-            (16, 25.8),
-            (64, 25.9),
-            (256, 25.8),
+            ("0", 12.5),
+            ("1", 25.5),
+            ("2", 25.8),
+            ("4", 25.9),
+            ("16", 25.8),
+            ("64", 25.9),
+            ("256", 25.8),
         )
     ),
 )
@@ -119,6 +124,25 @@ _TABLE_3 = Table(
 )
 
 TABLES = {table.number: table for table in (_TABLE_1, _TABLE_2, _TABLE_3)}
+
+
+def rows_named(names: Sequence[str]) -> list[Row]:
+    """Rows of any of the tables, each once; a number is a clipping distance, whichever.
+
+    Raises:
+        InputError: there is no such row, or the same twice.
+    """
+    named = {row.name: row for row in (*_TABLE_1.rows, *_TABLE_3.rows)}
+    rows = [_distance(name) if name.isdecimal() else named.get(name) for name in names]
+    for name, row in zip(names, rows, strict=True):
+        if row is None:
+            raise InputError(
+                f"rows must be of {', '.join(named)}, or a distance such as 4, got {name}"
+            )
+        if rows.count(row) > 1:
+            raise InputError(f"rows must be different, got {name} twice")
+    return [row for row in rows if row]
+
 
 # The flags of `train_wmt` that the rows and the seeds decide; all runs begin from nothing.
 DECIDED = (*_BOTH, "max_relative_position", "seed", "initialize_from")

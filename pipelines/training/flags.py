@@ -39,6 +39,15 @@ class StartFlags:
     prepared: str | None = None
     """a directory made by pipelines.prepare, instead of a corpus"""
 
+    @classmethod
+    def defaults(cls, arguments: Sequence[str], preset: str, *, demo: bool) -> RunConfig:
+        """What flags that are not given stand for; a command may have others.
+
+        Raises:
+            InputError: unknown preset.
+        """
+        return default_config(preset, demo=demo)
+
 
 class Asked(NamedTuple):
     """What the flags ask for.
@@ -82,11 +91,11 @@ def parse(
     # The file comes first: the defaults of most flags depend on --preset, which may stand in it.
     sections = (own, CorpusConfig, TransformerConfig, TrainingConfig)
     with flags_of_file(underscored(arguments), *sections) as words:
-        _refuse(words, decided, ", the command decides it")
-        defaults, origin = _defaults(words)
+        refuse(words, decided, ", the command decides it")
+        defaults, origin = _defaults(words, own)
         parser = Parser(description, prog)
         parser.add_section(own, "own")
-        parser.add_section(CorpusConfig, "corpus")
+        parser.add_section(CorpusConfig, "corpus", default=defaults.corpus)
         parser.add_section(TransformerConfig, "model", default=defaults.model)
         parser.add_section(TrainingConfig, "training", default=defaults.training)
         found = parser.parse(words)
@@ -119,14 +128,16 @@ def _corpus(config: RunConfig, prepared: str | None, origin: RunDirectory | None
     return corpus
 
 
-def _refuse(arguments: Sequence[str], decided: Collection[str], why: str) -> None:
-    """A flag that would do nothing is a mistake."""
+def refuse(arguments: Sequence[str], decided: Collection[str], why: str) -> None:
+    """Raises InputError for a flag that would do nothing."""
     for name in given_flags(arguments):
         if name in decided:
             raise InputError(f"--{name} must not be given{why}")
 
 
-def _defaults(arguments: Sequence[str]) -> tuple[RunConfig, RunDirectory | None]:
+def _defaults(
+    arguments: Sequence[str], own: type[StartFlags]
+) -> tuple[RunConfig, RunDirectory | None]:
     """What flags that are not given stand for, and the run to start from, if any.
 
     The model is that of this run, and so is the preset.
@@ -144,11 +155,11 @@ def _defaults(arguments: Sequence[str]) -> tuple[RunConfig, RunDirectory | None]
         subword_model=None,
     )
     if early.prepared:
-        _refuse(arguments, DECIDED_BY_PREPARATION, " with --prepared, which decides it")
+        refuse(arguments, DECIDED_BY_PREPARATION, " with --prepared, which decides it")
     has_text = early.train_source or early.train_tsv or early.prepared
     is_demo = early.dataset == "demo" and not has_text
     if not early.initialize_from:
-        defaults = default_config(early.preset or "tiny", demo=is_demo)
+        defaults = own.defaults(arguments, early.preset or "tiny", demo=is_demo)
         return _with_vocabulary_of(early.tokenizer, defaults), None
     from pipelines.run.origin import origin_of  # NumPy, which is slow
 

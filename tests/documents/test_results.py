@@ -9,6 +9,7 @@ from pipelines.classification import report
 from pipelines.classification.models import POSITIONS
 from pipelines.corpora.demo.corpus import DemoCorpus
 from pipelines.files.records import read_json
+from pipelines.generalization import report as lengths
 from pipelines.reproduction.report import markdown
 from pipelines.run.metrics import sacrebleu_metrics
 from pipelines.syntax import report as syntax_report
@@ -43,6 +44,11 @@ def test_scores_are_those_of_the_translations():
         given = read(path).splitlines(), [references]
         scores = [metrics[name].corpus_score(*given).score for name in ("bleu", "chrf")]
         assert told[run] == pytest.approx(scores, abs=1e-4)
+
+
+def test_scores_by_length_are_made_of_their_json():
+    for path in (ROOT / "docs" / "results").rglob("lengths-*.json"):
+        assert lengths.markdown(read_json(path)) in read(PAGES / "lengths.md"), path
 
 
 def test_accuracies_on_graphs():

@@ -35,6 +35,13 @@ WRONG = {
         ["--table", "1", "--steps", "0"],
         ["--table", "1", "--rows", "x"],
     ],
+    "generalize": [
+        ["--commands", "x"],
+        ["--commands", "absent", "--actions", "absent"],
+        ["--share", "2"],
+        ["--rows", "x"],
+        ["--train_source", "absent.en", "--train_target", "absent.de"],
+    ],
     "inspect": [["--run_dir", "x", "--sentence", "a", "--output", "a.png"]],
     "prepare": [["--nosuchflag", "3"], ["--output", "x", "--dataset", "mnist"]],
     "evaluate": [

@@ -3,10 +3,13 @@
 The task: letters become numbers, in the opposite order. "c a f" is "6 1 3".
 """
 
+import contextlib
 import hashlib
 import json
+import logging
 import os
 import random
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -102,6 +105,23 @@ def call(main, arguments, monkeypatch):
         run(main)
     except SystemExit as ended:
         return ended.code or 0
+
+
+class _Interrupt(logging.Handler):
+    def emit(self, record):
+        if record.getMessage().startswith("step 2/"):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@contextlib.contextmanager
+def interrupted(monkeypatch):
+    """Sends this process a signal when training tells of its second step."""
+    log, handler = logging.getLogger("pipelines"), _Interrupt()
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.command_line.show_log", lambda: log.setLevel(logging.INFO))
+        log.addHandler(handler)
+        yield
+        log.removeHandler(handler)
 
 
 def history(run_dir):

@@ -1,14 +1,12 @@
 """Tables from text to picture."""
 
 import json
-import logging
-import os
 import signal
 
 import pytest
 
 from pipelines import reproduce
-from tests.support.runs import call, flags, train_flags
+from tests.support.runs import call, flags, interrupted, train_flags
 
 pytestmark = pytest.mark.tensorflow_only
 
@@ -52,22 +50,10 @@ def test_tables_share_runs(table, tmp_path):
     assert "error: steps must be at least 2, up to which" in told
 
 
-class _Interrupt(logging.Handler):
-    """Sends the process a signal when training tells of its second step."""
-
-    def emit(self, record):
-        if record.getMessage().startswith("step 2/"):
-            os.kill(os.getpid(), signal.SIGTERM)
-
-
 @pytest.mark.slow
 def test_a_signal_ends_the_work_and_the_same_command_goes_on(table, tmp_path, monkeypatch):
-    log, handler = logging.getLogger("pipelines"), _Interrupt()
-    with monkeypatch.context() as patched:
-        patched.setattr("pipelines.command_line.show_log", lambda: log.setLevel(logging.INFO))
-        log.addHandler(handler)
+    with interrupted(monkeypatch):
         status, told, found = table(1, "relative", steps=4)
-        log.removeHandler(handler)
     assert status == 128 + signal.SIGTERM
     assert f"stopped; the same command resumes from {tmp_path}" in told
     assert found is None

@@ -1,8 +1,10 @@
 """What a table makes of finished runs, and which are finished."""
 
 import dataclasses
+import hashlib
 import json
 import logging
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,10 +16,18 @@ from pipelines.reproduction.tables import TABLES
 
 REFERENCES = [f"the {n} old dogs and {n} cats sleep behind the house" for n in range(40)]
 CONFIG = default_config("tiny", demo=True)
+ARRAYS = hashlib.sha256(b"sums").hexdigest()
 SCORE = {
     "split": "test", "checkpoint": "last", "step": 1600, "beam_size": 4, "alpha": 0.6,
     "commit": "abc", "version": "1",
 }  # fmt: skip
+
+
+@pytest.fixture
+def text(tmp_path):
+    """As much of a prepared text as tells it from others."""
+    (tmp_path / "SHA256SUMS").write_text("sums")
+    return SimpleNamespace(directory=tmp_path, checksums_path=tmp_path / "SHA256SUMS")
 
 
 def finish(run, translations, minutes=3.0):
@@ -27,7 +37,7 @@ def finish(run, translations, minutes=3.0):
     scores = [SCORE, {**SCORE, "split": "another.en", "step": 7}]
     (run.path / "scores.json").write_text(json.dumps(scores))
     record = {
-        "config": run.config.to_dict(), "arrays": "sum", "finished": True, "minutes": minutes,
+        "config": run.config.to_dict(), "arrays": ARRAYS, "finished": True, "minutes": minutes,
         "date": "2026-11-22", "device": "CPU",
     }  # fmt: skip
     (run.path / "reproduction.json").write_text(json.dumps(record))
@@ -39,13 +49,13 @@ def worse(count):
     return cut[:count] + REFERENCES[count:]
 
 
-def test_scores_spread_and_tests_against_the_baseline(tmp_path):
+def test_scores_spread_and_tests_against_the_baseline(tmp_path, text):
     table = TABLES[3]
-    runs = {row.name: runs_of(row, CONFIG, 2, tmp_path) for row in table.rows}
+    runs = {row.name: runs_of(row, CONFIG, 2, tmp_path, text) for row in table.rows}
     for name, counts in (("keys_and_values", (0, 2)), ("keys", (0, 2)), ("neither", (30, 35))):
         for run, count in zip(runs[name], counts, strict=True):
             finish(run, worse(count))
-    finished = {n: [r for r in several if r.is_finished("sum")] for n, several in runs.items()}
+    finished = {n: [r for r in several if r.is_finished()] for n, several in runs.items()}
     found = results(table, finished, CONFIG, Text("demo", "test", REFERENCES, "de"))
 
     both, keys, values, neither = found["rows"]
@@ -65,34 +75,35 @@ def test_scores_spread_and_tests_against_the_baseline(tmp_path):
     assert json.loads(json.dumps(found)) == found
 
 
-def test_a_run_is_finished_with_its_own_configuration_and_text_alone(tmp_path):
-    (run,) = runs_of(TABLES[2].rows[0], CONFIG, 1, tmp_path)
-    assert not run.is_finished("sum")
+def test_a_run_is_finished_with_its_own_configuration_and_text_alone(tmp_path, text):
+    (run,) = runs_of(TABLES[2].rows[0], CONFIG, 1, tmp_path, text)
+    assert not run.is_finished()
     finish(run, REFERENCES)
-    assert run.is_finished("sum") and not run.is_finished("another")
+    assert run.is_finished()
+    assert not dataclasses.replace(run, arrays="another").is_finished()
     training = dataclasses.replace(CONFIG.training, steps=1700)
     (longer,) = runs_of(
-        TABLES[2].rows[0], dataclasses.replace(CONFIG, training=training), 1, tmp_path
+        TABLES[2].rows[0], dataclasses.replace(CONFIG, training=training), 1, tmp_path, text
     )
-    assert longer.path == run.path and not longer.is_finished("sum")
+    assert longer.path == run.path and not longer.is_finished()
 
     path = run.path / "reproduction.json"
     record = json.loads(path.read_text())
     del record["config"]["corpus"]["subword_model"]  # as before there was such a field
     path.write_text(json.dumps(record))
-    assert run.is_finished("sum") and not longer.is_finished("sum")
+    assert run.is_finished() and not longer.is_finished()
     path.write_text(json.dumps({**record, "config": {}}))
     with pytest.raises(InputError, match="reproduction.json cannot be read"):
-        run.is_finished("sum")
+        run.is_finished()
     path.write_text("[]")
     with pytest.raises(InputError, match="reproduction.json cannot be read"):
-        run.is_finished("sum")
+        run.is_finished()
 
 
-def test_nothing_is_trained_twice(tmp_path, caplog):
-    runs = runs_of(TABLES[2].rows[1], CONFIG, 3, tmp_path)
+def test_nothing_is_trained_twice(tmp_path, text, caplog):
+    runs = runs_of(TABLES[2].rows[1], CONFIG, 3, tmp_path, text)
     for run in runs:
         finish(run, REFERENCES)
     with caplog.at_level(logging.INFO, "pipelines"):
-        assert list(train_remaining(runs, tmp_path / "prepared", "sum")) == []
+        assert list(train_remaining(runs)) == []
     assert not caplog.records

@@ -3,7 +3,7 @@
 import pytest
 
 from pipelines.errors import InputError
-from pipelines.reproduction.tables import TABLES, run_name, split_of
+from pipelines.reproduction.tables import TABLES, rows_named, run_name, split_of
 from tf_relpos.config import TransformerConfig
 
 
@@ -55,6 +55,26 @@ def test_the_numbers_of_the_paper():
 def test_a_row_that_there_is_not():
     with pytest.raises(InputError, match="rows must be of keys_and_values, .* Table 3, got 16"):
         TABLES[3].chosen(["keys", "16"])
+
+
+def test_rows_of_any_table():
+    keys, distance, sinusoidal = rows_named(["keys", "3", "sinusoidal"])
+    assert (keys, sinusoidal) == (TABLES[3].rows[1], TABLES[1].rows[0])
+    assert distance.label == "k = 3" and distance.model["max_relative_position"] == 3
+    assert rows_named(["16"])[0].model == TABLES[2].rows[4].model
+
+
+@pytest.mark.parametrize(
+    "names, message",
+    [
+        (["keys", "x"], "rows must be of sinusoidal, .*, or a distance such as 4, got x"),
+        (["-1"], "rows must be of .*, got -1"),
+        (["keys", "4", "keys"], "rows must be different, got keys twice"),
+    ],
+)
+def test_rows_that_there_are_not(names, message):
+    with pytest.raises(InputError, match=message):
+        rows_named(names)
 
 
 def test_the_test_set_comes_first():

@@ -1,0 +1,64 @@
+"""A whole comparison by length: prepare the texts, train what remains, write what it shows."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipelines.config import RunConfig
+from pipelines.corpora.by_length import ShortCorpus
+from pipelines.generalization.report import write_report
+from pipelines.generalization.results import Text, results
+from pipelines.generalization.tasks import Task
+from pipelines.reproduction.runs import runs_of, train_remaining
+from pipelines.reproduction.tables import Row
+from pipelines.training.job import prepare_text
+
+
+def generalize(
+    task: Task, rows: Sequence[Row], config: RunConfig, *, seeds: int, output: Path, corpus: str
+) -> list[Path] | signal.Signals:
+    """Trains models on short sentences, and writes how they translate longer ones.
+
+    Args:
+        task: what is trained on, tested on and counted.
+        rows: the models.
+        config: what the runs have in common.
+        seeds: runs of each model on each text.
+        output: the directory; `prepared` in it has the texts, `runs` the runs.
+        corpus: the name of the whole text.
+
+    Returns:
+        The files that were written, or the signal that ended training early.
+
+    Raises:
+        InputError: the user has to change something; before anything is trained, if that can be
+            known.
+    """
+    texts = [_text(task, short, config, output) for short in task.corpora]
+    runs = {
+        (row.name, text.longest): runs_of(
+            row, config, seeds, output / "runs" / str(text.longest), text.prepared
+        )
+        for text in texts
+        for row in rows
+    }
+
+    def write() -> list[Path]:
+        finished = {
+            key: [run for run in several if run.is_finished()] for key, several in runs.items()
+        }
+        return write_report(results(task, texts, rows, finished, config, corpus), output)
+
+    every = {run.path: run for several in runs.values() for run in several}  # k = 16 is two rows
+    for ended_by in train_remaining(sorted(every.values(), key=lambda run: run.seed)):
+        if ended_by:
+            return ended_by
+        write()
+    return write()
+
+
+def _text(task: Task, short: ShortCorpus, config: RunConfig, output: Path) -> Text:
+    prepared = prepare_text(config, short, output / "prepared" / str(short.longest))
+    return Text(short.longest, prepared, task.columns(short, *prepared.text("test")))
