@@ -147,8 +147,8 @@ class TrainingConfig:
     label_smoothing: float = 0.1
     """probability taken from the target and spread over the vocabulary"""
     r_drop: float = 0.0
-    """weight of the divergence of two passes over each batch with other dropout, say 5, in twice
-    the time (R-Drop, Wu et al. 2021); 0: one pass"""
+    """weight of the divergence of two passes over each batch with other dropout, say 5, in about
+    twice the time and memory (R-Drop, Wu et al. 2021); 0: one pass"""
     initialize_from: str | None = None
     """the directory of a run to start from: its weights, model and subwords, a new optimizer"""
     freeze: str = ""

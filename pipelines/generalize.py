@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.command_line import early_flags, lasting_output, run
+from pipelines.command_line import early_flags, lasting_output, run, tell_of_table
 from pipelines.config import HELD_OUT_TEXT, RunConfig
 from pipelines.errors import InputError, check_positive
 from pipelines.files.pictures import check_can_draw
 from pipelines.generalization.defaults import CUTOFFS, commands_config
 from pipelines.importing import load_tensorflow
-from pipelines.reproduction.report import tell
 from pipelines.reproduction.tables import DECIDED, rows_named
 from pipelines.training.flags import Asked, StartFlags, parse, refuse
 
@@ -26,7 +25,10 @@ match; with any other text on the shorter part of it, tested by BLEU on the test
 Every flag of train_wmt but those for positions and the seed is taken, for all the runs. What is
 finished is not trained again; the same command resumes what is not."""
 
-_TEXT = ("dataset", "train_source", "train_target", "train_tsv", "corpus_weights", *HELD_OUT_TEXT)
+_TEXT = (
+    *("dataset", "train_source", "train_target", "train_tsv", "corpus_weights", "tokenizer"),
+    *HELD_OUT_TEXT,
+)
 _SHARE, _BINS = 0.75, 3
 
 
@@ -67,6 +69,9 @@ class GeneralizeFlags(StartFlags):
             raise InputError(f"share must be above 0 and below 1, got {self.share}")
         if self.bins is not None:
             check_positive(self, "bins")
+        for name in ("longest", "rows"):
+            if getattr(self, name) == []:
+                raise InputError(f"{name} must have values, got none")
         for longest in self.longest or []:
             if longest < 1:
                 raise InputError(f"longest must be at least 1, got {longest}")
@@ -78,10 +83,10 @@ class GeneralizeFlags(StartFlags):
         early = early_flags(arguments, commands=None, actions=None, strategy=None)
         if early.strategy == "multi_worker":
             raise InputError("strategy must be auto, one or mirrored here, got multi_worker")
-        if not early.commands and not early.actions:
+        if early.commands is None and early.actions is None:
             return super().defaults(arguments, preset, demo=demo)
         if not early.commands or not early.actions:
-            raise InputError("commands and actions must be given together")
+            raise InputError("commands and actions must be given together, a file each")
         refuse(arguments, _TEXT, " with --commands, which are the text")
         return commands_config(preset, early.commands, early.actions)
 
@@ -96,30 +101,22 @@ def main(arguments: Sequence[str]) -> int:
             (*DECIDED, "prepared"),
         )
         check_can_draw()  # what is missing should not show after hours
-        _check_lengths(asked)
         load_tensorflow()
         output = Path(asked.flags.output or Path("generalization") / asked.text_name)
         found = _generalize(asked, output)
-        return tell(found, output)
-
-
-def _check_lengths(asked: Asked) -> None:
-    """Raises InputError if some of the pairs to train on would be dropped as too long."""
-    most = asked.config.corpus.max_length
-    for longest in asked.flags.longest or []:
-        if longest >= most:
-            raise InputError(f"longest must be below max_length, {most}, got {longest}")
+        return tell_of_table(found, output)
 
 
 def _generalize(asked: Asked, output: Path) -> list[Path] | signal.Signals:
     from pipelines.generalization.job import generalize
-    from pipelines.generalization.tasks import CommandsTask, Task, TextTask
+    from pipelines.generalization.tasks import CommandsTask, Task, TextTask, check_words
 
     flags, corpus = asked.flags, asked.corpus
-    if corpus is None:
-        raise ValueError("text in files or a data set is needed, not prepared")
+    assert corpus  # since --prepared is refused
     task: Task
     if flags.commands:
+        if asked.config.corpus.subword_model == "word":
+            check_words(corpus, asked.config.model.vocabulary_size)
         task = CommandsTask(corpus, flags.longest or CUTOFFS)
     else:
         task = TextTask(corpus, flags.share or _SHARE, flags.bins or _BINS)

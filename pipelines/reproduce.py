@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pipelines.command_line import lasting_output, run
+from pipelines.command_line import lasting_output, run, tell_of_table
 from pipelines.errors import InputError
 from pipelines.files.pictures import check_can_draw
 from pipelines.importing import load_tensorflow
-from pipelines.reproduction.report import tell
 from pipelines.reproduction.tables import DECIDED, TABLES, split_of
 from pipelines.training.flags import StartFlags, parse
 
@@ -69,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
             corpus=corpus,
             prepared_directory=flags.prepared,
         )
-        return tell(found, output)
+        return tell_of_table(found, output)
 
 
 if __name__ == "__main__":

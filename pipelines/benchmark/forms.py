@@ -65,8 +65,8 @@ def main(arguments: Sequence[str]) -> None:
         list(read_lines(path))[: flags.sentences] for path in (flags.source, flags.reference)
     )
     check_can_be_measured()
-    if len(sources) < 10:
-        raise InputError(f"source must have at least 10 sentences, but {flags.source} has fewer")
+    if len(sources) < 20:
+        raise InputError(f"source must have at least 20 sentences, but {flags.source} has fewer")
     with tempfile.TemporaryDirectory() as directory:
         models = {"run directory": Path(flags.run_dir), **_export(flags.run_dir, Path(directory))}
         measured: dict[str, list] = {name: [] for name in models}

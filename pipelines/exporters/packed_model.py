@@ -3,9 +3,9 @@
 import json
 
 import numpy as np
+from tensorflow.lite.python import schema_py_generated as schema
 
 from pipelines.exporters.quantization import LEAST_NUMBERS, rounded_rows
-from pipelines.importing import import_optional
 from pipelines.translators.packed_model import PACKED
 
 
@@ -15,7 +15,6 @@ def pack(content: bytes) -> bytes:
     `pipelines.translators.packed_model.unpack` makes a file of float32 of it again, which computes
     with the rounded weights, but rounds nothing else: whatever runs it finds the same.
     """
-    schema = import_optional("ai_edge_litert.schema_py_generated", "ai-edge-litert")
     model, whole = schema.Model.GetRootAs(content), np.frombuffer(content, np.uint8)
     matrices = {}
     for graph in map(model.Subgraphs, range(model.SubgraphsLength())):

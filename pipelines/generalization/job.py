@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pipelines.config import RunConfig
 from pipelines.corpora.by_length import ShortCorpus
+from pipelines.errors import InputError
 from pipelines.generalization.report import write_report
 from pipelines.generalization.results import Text, results
 from pipelines.generalization.tasks import Task
@@ -61,4 +62,9 @@ def generalize(
 
 def _text(task: Task, short: ShortCorpus, config: RunConfig, output: Path) -> Text:
     prepared = prepare_text(config, short, output / "prepared" / str(short.longest))
+    if too_long := prepared.train.metadata["dropped"]["too long"]:
+        raise InputError(
+            f"max_length must be enough for all pairs of up to {short.longest} words, of which "
+            f"{too_long:,} have more subwords, got {config.corpus.max_length}"
+        )
     return Text(short.longest, prepared, task.columns(short, *prepared.text("test")))

@@ -9,6 +9,7 @@ from typing import Any
 from pipelines.config import RunConfig
 from pipelines.corpora.text_files import read_lines
 from pipelines.data.preparation import Prepared
+from pipelines.errors import InputError
 from pipelines.generalization.tasks import Column, Task
 from pipelines.reproduction.results import run_facts, summary
 from pipelines.reproduction.runs import Run
@@ -83,6 +84,11 @@ def _record(run: Run, text: Text, task: Task, signatures: dict[str, str]) -> dic
     """The scores of a run, one for each column of its text, and where they are from."""
     translations = list(read_lines(str(RunDirectory(run.path).translations_path)))
     _, references = text.prepared.text("test")
+    if len(translations) != len(references):
+        raise InputError(
+            f"{run.path} must have {len(references):,} translations, one of each sentence of the "
+            f"test text, got {len(translations):,}"
+        )
     scores = []
     for column in text.columns:
         score = task.score(

@@ -19,6 +19,8 @@ from pipelines.progress import progress
 from pipelines.run.metrics import Score, bleu
 from tf_relpos.search import EXTRA_LENGTH
 
+_SPECIAL = 4  # padding, unknown, start and end
+
 
 class Column(NamedTuple):
     """Sentences of a test set whose translations have a score of their own.
@@ -114,6 +116,21 @@ class CommandsTask:
 
     def score(self, translations: Sequence[str], references: Sequence[str]) -> Score:
         return exact_match(translations, references)
+
+
+def check_words(corpus: Corpus, vocabulary_size: int) -> None:
+    """Checks that a vocabulary of words has all of the commands and actions.
+
+    Raises:
+        InputError: it has not, or they cannot be read.
+    """
+    known = {word for pair in corpus.pairs("train") for text in pair for word in text.split()}
+    needed = len(known) + _SPECIAL
+    if vocabulary_size < needed:
+        raise InputError(
+            f"vocabulary_size must be at least {needed}, for the {len(known)} words of commands "
+            f"and actions and {_SPECIAL} special ids, got {vocabulary_size}"
+        )
 
 
 class TextTask:

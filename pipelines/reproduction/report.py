@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -111,25 +110,6 @@ def conditions(found: Mapping[str, Any], text: str) -> str:
         f"{signed + '. ' if signed else ''}{devices}; {dates}; "
         f"runs that are finished: {len(runs)}, in {minutes:.0f} minutes; code {commits}."
     )
-
-
-def tell(found: list[Path] | signal.Signals, output: Path) -> int:
-    """Prints what has become of a table.
-
-    Args:
-        found: its files, or the signal that ended training early.
-        output: their directory.
-
-    Returns:
-        The exit status of the command.
-    """
-    if isinstance(found, signal.Signals):
-        print(f"stopped; the same command resumes from {output}")
-        return 128 + found  # what a shell reports of a program ended by a signal
-    text = next(path for path in found if path.suffix == ".md")
-    print(text.read_text(encoding="utf-8"))
-    print("wrote", *found)
-    return 0
 
 
 def _different(runs: Sequence[Mapping[str, Any]], *names: str) -> str:

@@ -69,8 +69,8 @@ class Table:
 _BOTH = {"position": "relative", "relative_keys": True, "relative_values": True}
 
 
-def _distance(k: str, *paper: float) -> Row:
-    return Row(str(int(k)), f"k = {int(k)}", {**_BOTH, "max_relative_position": int(k)}, paper)
+def _distance(k: int, *paper: float) -> Row:
+    return Row(str(k), f"k = {k}", {**_BOTH, "max_relative_position": k}, paper)
 
 
 # Section 4.2. The paper says of sinusoids beside relative positions that they had no benefit.
@@ -99,13 +99,13 @@ _TABLE_2 = Table(
     tuple(
         _distance(k, bleu)
         for k, bleu in (
-            ("0", 12.5),
-            ("1", 25.5),
-            ("2", 25.8),
-            ("4", 25.9),
-            ("16", 25.8),
-            ("64", 25.9),
-            ("256", 25.8),
+            (0, 12.5),
+            (1, 25.5),
+            (2, 25.8),
+            (4, 25.9),
+            (16, 25.8),
+            (64, 25.9),
+            (256, 25.8),
         )
     ),
 )
@@ -133,15 +133,20 @@ def rows_named(names: Sequence[str]) -> list[Row]:
         InputError: there is no such row, or the same twice.
     """
     named = {row.name: row for row in (*_TABLE_1.rows, *_TABLE_3.rows)}
-    rows = [_distance(name) if name.isdecimal() else named.get(name) for name in names]
-    for name, row in zip(names, rows, strict=True):
-        if row is None:
+    rows: list[Row] = []
+    for name in names:
+        if name.isdecimal() and len(name) < 5:
+            row = _distance(int(name))
+        elif name in named:
+            row = named[name]
+        else:
             raise InputError(
-                f"rows must be of {', '.join(named)}, or a distance such as 4, got {name}"
+                f"rows must be of {', '.join(named)}, or a distance of at most 9999, got {name}"
             )
-        if rows.count(row) > 1:
+        if row in rows:
             raise InputError(f"rows must be different, got {name} twice")
-    return [row for row in rows if row]
+        rows.append(row)
+    return rows
 
 
 # The flags of `train_wmt` that the rows and the seeds decide; all runs begin from nothing.

@@ -47,7 +47,9 @@ def test_scores_are_those_of_the_translations():
 
 
 def test_scores_by_length_are_made_of_their_json():
-    for path in (ROOT / "docs" / "results").rglob("lengths-*.json"):
+    paths = list((ROOT / "docs" / "results").rglob("lengths-*.json"))
+    assert paths
+    for path in paths:
         assert lengths.markdown(read_json(path)) in read(PAGES / "lengths.md"), path
 
 

@@ -120,8 +120,10 @@ def interrupted(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr("pipelines.command_line.show_log", lambda: log.setLevel(logging.INFO))
         log.addHandler(handler)
-        yield
-        log.removeHandler(handler)
+        try:
+            yield
+        finally:
+            log.removeHandler(handler)
 
 
 def history(run_dir):

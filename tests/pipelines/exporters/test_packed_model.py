@@ -1,5 +1,7 @@
 """A packed file holds the same model, its matrices rounded; damage is told."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -74,16 +76,40 @@ def test_translates(content, tmp_path):
     assert list(open_translator(str(tmp_path)).stream(sentences)) == found
 
 
+def with_head(change):
+    """Damage of a head that is as long as it says."""
+
+    def damage(packed):
+        start = len(PACKED) + 4
+        end = start + int.from_bytes(packed[len(PACKED) : start], "little")
+        head = json.dumps(change(json.loads(packed[start:end]))).encode()
+        return PACKED + len(head).to_bytes(4, "little") + head + packed[end:]
+
+    return damage
+
+
+def moved(head, start, rows=0, columns=0):
+    (matrix,) = head["matrices"]
+    changed = [matrix[0] + start, matrix[1] + rows, matrix[2] + columns]
+    return {**head, "matrices": [changed]}
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         lambda packed: packed[:-1],
         lambda packed: packed + b"\0",
         lambda packed: packed[: len(PACKED)],
-        lambda packed: packed.replace(b'"size"', b'"sise"'),
-        lambda packed: packed.replace(b'"size": ', b'"size": 9'),
-        lambda packed: packed.replace(b'"matrices": [[', b'"matrices": [[-'),
         lambda packed: packed.replace(b'{"', b'["', 1),
+        with_head(lambda head: {"size": head["size"]}),
+        with_head(lambda head: {**head, "size": head["size"] + 1}),
+        with_head(lambda head: {**head, "size": 3}),
+        with_head(lambda head: {**head, "size": -head["size"]}),
+        with_head(lambda head: {**head, "matrices": 7}),
+        with_head(lambda head: moved(head, 1 << 40)),
+        with_head(lambda head: moved(head, -(1 << 40))),
+        with_head(lambda head: moved(head, 0, rows=1)),
+        with_head(lambda head: moved(head, 0, columns=-1000)),
     ],
 )
 def test_damage_is_told(content, tmp_path, damage):

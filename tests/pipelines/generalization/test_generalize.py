@@ -69,6 +69,12 @@ def test_commands_and_what_is_added_later(commanded, tmp_path):
     assert status == 0 and again == found
     assert "run 1 of" not in told and "step 1/2" not in told
 
+    translations.write_text("".join(f"{line}\n" for line in longer[1:]), encoding="utf-8")
+    status, told, _ = commanded(longest=[6, 5], rows=["16", "relative"], steps=2)
+    assert status == 2
+    expected = f"must have {len(longer)} translations, one of each sentence of the test text, got"
+    assert f"{expected} {len(longer) - 1}" in told
+
 
 @pytest.mark.slow
 def test_a_signal_ends_the_work_and_the_same_command_goes_on(commanded, tmp_path, monkeypatch):
@@ -109,6 +115,10 @@ FILES = ["--commands", "c", "--actions", "a"]
         (["--commands", "c"], "commands and actions must be given together"),
         (FILES, "train_source"),
         ([*FILES, "--train_source", "x"], "--train_source must not be given with --commands"),
+        ([*FILES, "--tokenizer", "x"], "--tokenizer must not be given with --commands"),
+        ([*FILES, "--longest"], "longest must have values, got none"),
+        (["--commands", "", "--actions", ""], "commands and actions must be given together"),
+        (["--rows", "10000"], "rows must be of sinusoidal, relative"),
         ([*FILES, "--share", "0.5"], "share must not be given with commands, got 0.5"),
         ([*FILES, "--longest", "0"], "longest must be at least 1, got 0"),
         ([*FILES, "--longest", "3", "3"], "longest must be different lengths, got 3 twice"),
@@ -135,7 +145,8 @@ def test_mistakes_are_one_line(tmp_path, monkeypatch, capfd, arguments, message)
     "values, message",
     [
         ({"longest": 7}, "the test text of tasks up to 7 words must have pairs"),
-        ({"longest": 256}, "longest must be below max_length, 256, got 256"),
+        ({"max_length": 5}, "max_length must be enough for all pairs of up to 5 words"),
+        ({"vocabulary_size": 9}, "vocabulary_size must be at least"),
         ({"vocabulary_size": 21}, "vocabulary_size must be at most 20 for this text, got 21"),
     ],
 )

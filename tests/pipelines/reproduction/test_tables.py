@@ -67,7 +67,7 @@ def test_rows_of_any_table():
 @pytest.mark.parametrize(
     "names, message",
     [
-        (["keys", "x"], "rows must be of sinusoidal, .*, or a distance such as 4, got x"),
+        (["keys", "x"], "rows must be of sinusoidal, .*, or a distance of at most 9999, got x"),
         (["-1"], "rows must be of .*, got -1"),
         (["keys", "4", "keys"], "rows must be different, got keys twice"),
     ],
