@@ -30,7 +30,7 @@ def unpack(content: bytes) -> bytes:
     all_rows = sum(rows for _, rows, _ in matrices)
     sizes = [file.size - 4 * numbers, 4 * all_rows, numbers]
     body = np.frombuffer(content, np.uint8, offset=head_end)
-    if min(sizes) < 0 or body.size != sum(sizes):
+    if body.size != sum(sizes):
         raise ValueError("it is not as long as it says")
     rest, scales, integers = np.split(body, np.cumsum(sizes[:-1]))
     scales, integers = scales.view(np.float32), integers.view(np.int8)
