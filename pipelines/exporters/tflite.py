@@ -109,7 +109,8 @@ def write_model(
     tokenizer_output = output.with_suffix(".tokenizer.model")
     _check_nothing_is_replaced(output, tokenizer_output, tokenizer)
     lengths = max_source_length, max_target_length
-    in_integers, in_half = (quantization == kind and not packed for kind in ("int8", "float16"))
+    in_the_file = "none" if packed else quantization
+    in_integers = in_the_file == "int8"
     graphs = {
         SEARCH: search_graph(translator, *lengths, hypotheses=hypotheses, in_integers=in_integers)
     }
@@ -125,7 +126,9 @@ def write_model(
         **_description(exportable),
     }
     content = completed(
-        _convert(graphs, in_half=in_half), json.dumps(metadata), in_integers=in_integers
+        _convert(graphs, in_half=in_the_file == "float16"),
+        json.dumps(metadata),
+        in_integers=in_integers,
     )
     # The model appears last: where it exists, so does its tokenizer. Both are written before.
     with new_file(output) as file:

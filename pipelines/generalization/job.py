@@ -67,4 +67,5 @@ def _text(task: Task, short: ShortCorpus, config: RunConfig, output: Path) -> Te
             f"max_length must be enough for all pairs of up to {short.longest} words, of which "
             f"{too_long:,} have more subwords, got {config.corpus.max_length}"
         )
-    return Text(short.longest, prepared, task.columns(short, *prepared.text("test")))
+    sources, references = prepared.text("test")
+    return Text(short.longest, prepared, references, task.columns(short, sources, references))

@@ -6,10 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipelines.files.atomic import write_text
-from pipelines.files.pictures import FORMATS, new_figure, save_figure
-from pipelines.files.records import write_json
-from pipelines.reproduction.report import conditions, table_of, with_spread
+from pipelines.files.pictures import new_figure, save_figure
+from pipelines.reproduction.report import conditions, table_of, with_spread, write_files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,14 +26,7 @@ def write_report(found: Mapping[str, Any], directory: Path) -> list[Path]:
     Raises:
         InputError: matplotlib is not installed, or they cannot be written.
     """
-    endings = (".json", ".md", *FORMATS)
-    paths = [directory / f"lengths-{found['task']}{ending}" for ending in endings]
-    json_path, text_path, *pictures = paths
-    write_json(json_path, found)
-    write_text(text_path, markdown(found))
-    for path in pictures:
-        draw(found, path)
-    return paths
+    return write_files(found, directory / f"lengths-{found['task']}", markdown, draw)
 
 
 def markdown(found: Mapping[str, Any]) -> str:

@@ -24,11 +24,13 @@ class Text:
     Attributes:
         longest: the most words that are trained on.
         prepared: both texts.
+        references: the right translations of the test set.
         columns: of the test set.
     """
 
     longest: int
     prepared: Prepared
+    references: Sequence[str]
     columns: Sequence[Column]
 
 
@@ -83,16 +85,15 @@ def results(
 def _record(run: Run, text: Text, task: Task, signatures: dict[str, str]) -> dict[str, Any]:
     """The scores of a run, one for each column of its text, and where they are from."""
     translations = list(read_lines(str(RunDirectory(run.path).translations_path)))
-    _, references = text.prepared.text("test")
-    if len(translations) != len(references):
+    if len(translations) != len(text.references):
         raise InputError(
-            f"{run.path} must have {len(references):,} translations, one of each sentence of the "
-            f"test text, got {len(translations):,}"
+            f"{run.path} must have {len(text.references):,} translations, one of each sentence of "
+            f"the test text, got {len(translations):,}"
         )
     scores = []
     for column in text.columns:
         score = task.score(
-            [translations[n] for n in column.members], [references[n] for n in column.members]
+            [translations[n] for n in column.members], [text.references[n] for n in column.members]
         )
         if score.signature:
             signatures[score.name.lower()] = score.signature

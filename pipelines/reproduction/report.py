@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,12 +32,34 @@ def write_table(found: Mapping[str, Any], directory: Path) -> list[Path]:
     Raises:
         InputError: matplotlib is not installed, or they cannot be written.
     """
-    paths = [directory / f"table-{found['table']}{ending}" for ending in (".json", ".md", *FORMATS)]
+    return write_files(found, directory / f"table-{found['table']}", markdown, draw)
+
+
+def write_files(
+    found: Mapping[str, Any],
+    stem: Path,
+    as_text: Callable[[Mapping[str, Any]], str],
+    as_picture: Callable[[Mapping[str, Any], Path], None],
+) -> list[Path]:
+    """Writes what was found as JSON, as Markdown and as pictures.
+
+    Args:
+        found: the values of the JSON.
+        stem: the paths without their endings.
+        as_text, as_picture: what makes the others of the JSON.
+
+    Returns:
+        Their paths.
+
+    Raises:
+        InputError: matplotlib is not installed, or they cannot be written.
+    """
+    paths = [stem.with_name(stem.name + ending) for ending in (".json", ".md", *FORMATS)]
     json_path, text_path, *pictures = paths
     write_json(json_path, found)
-    write_text(text_path, markdown(found))
+    write_text(text_path, as_text(found))
     for path in pictures:
-        draw(found, path)
+        as_picture(found, path)
     return paths
 
 

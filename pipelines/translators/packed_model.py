@@ -25,23 +25,22 @@ def unpack(content: bytes) -> bytes:
     start = len(PACKED) + 4
     head_end = start + int.from_bytes(content[len(PACKED) : start], "little")
     head = json.loads(content[start:head_end])
-    file, matrices = np.zeros(head["size"], np.uint8), head["matrices"]
-    numbers = sum(rows * columns for _, rows, columns in matrices)
-    all_rows = sum(rows for _, rows, _ in matrices)
-    sizes = [file.size - 4 * numbers, 4 * all_rows, numbers]
+    matrices = head["matrices"]
+    rows = [rows for _, rows, _ in matrices]
+    numbers = [rows * columns for _, rows, columns in matrices]
+    file, is_rest = np.zeros(head["size"], np.uint8), np.ones(head["size"], bool)
+    sizes = [file.size - 4 * sum(numbers), 4 * sum(rows), sum(numbers)]
     body = np.frombuffer(content, np.uint8, offset=head_end)
     if body.size != sum(sizes):
         raise ValueError("it is not as long as it says")
     rest, scales, integers = np.split(body, np.cumsum(sizes[:-1]))
-    scales, integers = scales.view(np.float32), integers.view(np.int8)
-    from_, to, row, next_ = 0, 0, 0, 0
-    for offset, rows, columns in matrices:
-        gap, number = offset - to, rows * columns
-        file[to:offset] = rest[from_ : from_ + gap]
-        matrix = integers[next_ : next_ + number].reshape(rows, columns)
-        matrix = matrix * scales[row : row + rows, None]
-        to = offset + matrix.nbytes
-        file[offset:to] = matrix.view(np.uint8).ravel()
-        from_, row, next_ = from_ + gap, row + rows, next_ + number
-    file[to:] = rest[from_:]
+    scales_of = np.split(scales.view(np.float32), np.cumsum(rows))[:-1]
+    integers_of = np.split(integers.view(np.int8), np.cumsum(numbers))[:-1]
+    for matrix, own_scales, own_integers in zip(matrices, scales_of, integers_of, strict=True):
+        offset, *shape = matrix
+        values = own_integers.reshape(shape) * own_scales[:, None]
+        place = slice(offset, offset + values.nbytes)
+        file[place] = values.view(np.uint8).ravel()
+        is_rest[place] = False
+    file[is_rest] = rest
     return file.tobytes()

@@ -60,6 +60,12 @@ def test_only_large_matrices_are_rounded(content):
     assert unpack(pack(again)) == again
 
 
+def test_a_model_without_large_matrices_stays_as_it_is(content, monkeypatch):
+    monkeypatch.setattr("pipelines.exporters.packed_model.LEAST_NUMBERS", 1 << 30)
+    _, file = content
+    assert unpack(pack(file)) == file
+
+
 def test_translates(content, tmp_path):
     """Also found in a directory, as the page's."""
     path, file = content
