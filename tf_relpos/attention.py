@@ -13,6 +13,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from tf_relpos.bands import attend_in_bands, bands_of
 from tf_relpos.caches import check_update_index, fits, given, write
 from tf_relpos.compatibility import additive_gradients, additive_scores
 from tf_relpos.config import (
@@ -30,7 +31,7 @@ from tf_relpos.relation_ops import (
     relation_scores,
     relation_values,
 )
-from tf_relpos.relations import Shape, Tensor, both, check_relations, visible
+from tf_relpos.relations import RelativePositions, Shape, Tensor, both, check_relations, visible
 
 
 class EdgeAttention(keras.layers.MultiHeadAttention):
@@ -303,6 +304,20 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             kept = self._dropout_layer(ones, training=training)  # once for both passes
         if attention_mask is not None:
             attention_mask = both(attention_mask, ops.ones((1, 1, 1, 1), "bool"))
+        bands = [] if self.is_additive else bands_of(relations, query, key, training)
+        if isinstance(relations, RelativePositions) and bands and not return_attention_scores:
+            attended = attend_in_bands(
+                self._masked_softmax,
+                query,
+                key,
+                value,
+                tables,
+                relations,
+                bands,
+                attention_mask,
+                kept,
+            )
+            return attended, None
         attended, *weights = attend_in_blocks(
             self._weigh,
             self._combine,

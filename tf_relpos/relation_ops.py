@@ -104,9 +104,9 @@ def choose_implementation(implementation: str, relations: Relations, table: Tens
     """Resolves "auto": bucketing, save for one query, which the paper's form needs one product for,
     and where a graph knows that sentences are short for the table.
 
-    `pipelines.benchmark.attention` measured on two CPU cores (results beside it, 2026-11-22), with
-    R = 33 and S from 32 to 512: where all sentences have the labels `[T, S]`, bucketing is the
-    faster one from about S = 4 R on, or S = R if the table has heads.
+    `pipelines.benchmark.attention` measured it on CPU cores (results beside it), with R = 33: where
+    all sentences have the labels `[T, S]`, bucketing is the faster one from about S = 4 R on, or
+    S = R if the table has heads.
 
     Raises:
         ValueError: `implementation` is none of `IMPLEMENTATIONS`.
@@ -296,9 +296,7 @@ class _Attention(NamedTuple):
         by_weights = self._dropped(by_weights)
         if by_returned is not None:
             by_weights += by_returned
-        by_weights = ops.cast(by_weights, exact.dtype)
-        mean = ops.sum(by_weights * exact, axis=-1, keepdims=True)
-        by_scores = ops.cast(exact * (by_weights - mean), self.query.dtype)
+        by_scores = softmax_gradient(exact, by_weights, self.query.dtype)
         of_scores = self.score_gradients or _product_gradients
         by_query, by_key, *by_tables = of_scores(
             by_scores, self.query, self.key, self.tables, self.relations
@@ -307,11 +305,18 @@ class _Attention(NamedTuple):
         if "value" in self.tables:
             table = self.tables["value"]
             sums = sum_by_label(used, self.relations, table.shape[-2])
-            by_tables.append(_by_table(sums, by_attended, self.relations, table))
+            by_tables.append(label_gradient(sums, by_attended, self.relations, table))
         return [by_query], [by_key, by_value, *by_tables]
 
     def _dropped(self, weights: Tensor) -> Tensor:
         return weights if self.kept is None else weights * self.kept
+
+
+def softmax_gradient(exact: Tensor, by_weights: Tensor, dtype: Any) -> Tensor:
+    """The gradient by the scores of Eq. 4, from that by the weights, as precise as these are."""
+    by_weights = ops.cast(by_weights, exact.dtype)
+    mean = ops.sum(by_weights * exact, axis=-1, keepdims=True)
+    return ops.cast(exact * (by_weights - mean), dtype)
 
 
 def _product_gradients(
@@ -325,7 +330,7 @@ def _product_gradients(
     table = tables["key"]
     sums = sum_by_label(by_scores, relations, table.shape[-2])
     by_query += label_values(sums, relations, table)
-    return [by_query, by_key, _by_table(sums, query, relations, table)]
+    return [by_query, by_key, label_gradient(sums, query, relations, table)]
 
 
 class _Block:
@@ -474,7 +479,9 @@ def label_values(per_label: Tensor, relations: Relations, table: Tensor) -> Tens
     return ops.einsum(f"{_axes(relations)},{_table_axes(table)}->btnh", per_label, table)
 
 
-def _by_table(per_label: Tensor, vectors: Tensor, relations: Relations, table: Tensor) -> Tensor:
+def label_gradient(
+    per_label: Tensor, vectors: Tensor, relations: Relations, table: Tensor
+) -> Tensor:
     """The gradient of both by the table, `vectors` being what it is multiplied with."""
     return ops.einsum(f"{_axes(relations)},btnh->{_table_axes(table)}", per_label, vectors)
 

@@ -1,0 +1,259 @@
+"""Eq. 3 and 5 over long sequences: beyond the clipping distance a label is part of the key.
+
+All keys that are k or more to the left of a query have the same label, and so have those to the
+right (Shaw et al. 2018, section 3.2). For these `k_j + w^K` is a key like any other: one product
+makes both terms of Eq. 5, `q_i (k_j + w^K)^T`, and another both terms of Eq. 3, with `v_j + w^V`.
+For a block of t queries only a band of t + 2k - 2 keys is left whose labels have to be picked:
+
+    keys    0 ......... first ......... last ......... S
+    label      0              0 to 2k          2k
+
+so that time and memory beyond plain attention's grow with T (t + 2k) in place of T S. The sizes of
+the bands must be known when a graph is made.
+
+Axes are those of `tf_relpos.relation_ops`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from keras import ops
+
+from tf_relpos.relation_ops import (
+    Relations,
+    Tensor,
+    exact_dtype,
+    has_value,
+    label_gradient,
+    label_values,
+    relation_scores,
+    relation_values,
+    softmax_gradient,
+    sum_by_label,
+    with_gradient,
+)
+from tf_relpos.relations import RelativePositions
+
+# Queries of a block: an eighth of all, and at least so many.
+FEWEST = 128
+# Elements of the weights of all pairs, [B, N, T, S], up to which they are kept for the gradient.
+MOST_KEPT = 1 << 28
+
+
+class Band(NamedTuple):
+    """A block of queries, from `start` to `stop`, and the keys whose labels differ, from `first` to
+    `last`."""
+
+    start: int
+    stop: int
+    first: int
+    last: int
+
+    def positions(self, positions: RelativePositions) -> RelativePositions:
+        """Those within the band."""
+        return positions._replace(
+            query_length=self.stop - self.start,
+            key_length=self.last - self.first,
+            query_offset=positions.query_offset + self.start - self.first,
+        )
+
+    def sides(self, x: Tensor, left: Tensor, right: Tensor) -> list[Tensor]:
+        """The keys (or values) `[B, N, S, H]` left of the band, in it, and right of it."""
+        return [left[:, :, : self.first], self.of(x, 2), right[:, :, self.last :]]
+
+    def of(self, x: Tensor, axis: int) -> Tensor:
+        """The band of what has keys on `axis`."""
+        return x[(slice(None),) * axis + (slice(self.first, self.last),)]
+
+    def queries(self, x: Tensor | None, axis: int) -> Tensor | None:
+        """The block of what has queries on `axis`, or one entry for all of them."""
+        if x is None or x.shape[axis] == 1:
+            return x
+        return x[(slice(None),) * axis + (slice(self.start, self.stop),)]
+
+
+def bands_of(relations: Relations, query: Tensor, key: Tensor, training: Any) -> list[Band]:
+    """The blocks of queries; none where sizes are not known, bands save little, there is no
+    gradient to keep weights for, or the weights of all pairs are too many to be kept.
+
+    Args:
+        relations: see `tf_relpos.relation_ops`.
+        query: `[B, T, N, H]`.
+        key: `[B, N, S, H]`.
+        training: whether a gradient is to be expected.
+    """
+    if not isinstance(relations, RelativePositions):
+        return []
+    T, S, k, offset = relations
+    if not all(isinstance(size, int) for size in relations) or k == 0:
+        return []
+    trains = ops.is_tensor(training) or training
+    if not trains or (query.shape[0] or 1) * key.shape[1] * T * S > MOST_KEPT:
+        return []
+    size = max(-(-T // 8), FEWEST)
+    bands = []
+    for start in range(0, T, size):
+        stop = min(start + size, T)
+        # A key at least, which no block of queries beyond the keys needs, but all products do.
+        first = min(max(start + offset - k + 1, 0), S - 1)
+        last = min(max(stop + offset + k - 1, first + 1), S)
+        bands.append(Band(start, stop, first, last))
+    return bands if 2 * sum(band.last - band.first for band in bands) <= S * len(bands) else []
+
+
+def attend_in_bands(
+    softmax: Callable[[Tensor, Tensor | None], Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    tables: dict[str, Tensor],
+    positions: RelativePositions,
+    bands: Sequence[Band],
+    mask: Tensor | None = None,
+    kept: Tensor | None = None,
+) -> Tensor:
+    """Eq. 3 and 4, block by block; in a graph the weights are kept, as plain attention keeps them.
+
+    Args:
+        softmax: `(scores, mask) -> weights`, in single precision at least.
+        query: `[B, T, N, H]`, scaled.
+        key, value: `[B, N, S, H]`.
+        tables: the label vectors of "key" and "value", those that are in use.
+        positions: of all pairs.
+        bands: what `bands_of` has found.
+        mask: which pairs are seen, `[B or 1, N or 1, T or 1, S or 1]`.
+        kept: what dropout multiplies the weights by, `[B, N, T, S]`.
+
+    Returns:
+        The attended values, `[B, T, N, H]`.
+    """
+    tables = {name: tables[name] for name in ("key", "value") if name in tables}
+    optional = {name: x for name, x in {"mask": mask, "kept": kept}.items() if x is not None}
+
+    def blocks(*inputs: Tensor) -> Iterator[_Block]:
+        query, key, value, *others = inputs
+        own = dict(zip((*tables, *optional), others, strict=True))
+        keys, values = _Far(key, own.get("key")), _Far(value, own.get("value"))
+        for band in bands:
+            yield _Block(
+                band,
+                band.positions(positions),
+                band.queries(query, 1),
+                keys,
+                values,
+                band.queries(own.get("mask"), 2),
+                band.queries(own.get("kept"), 2),
+            )
+
+    # An eager tape would not know what kept weights were made from, for a second derivative.
+    is_kept = not has_value(query)
+
+    def attend(*inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
+        results, saved = [], []
+        for block in blocks(*inputs):
+            exact = block.exact_weights(softmax)
+            results.append(block.attended(exact))
+            saved += [exact] if is_kept else []
+        return ops.concatenate(results, axis=1), saved
+
+    def gradient(inputs: Any, saved: list[Tensor], by_attended: Tensor) -> tuple[Any, ...]:
+        by_queries: list[Tensor] = []
+        by_others: list[Tensor] = []
+        for index, block in enumerate(blocks(*inputs)):
+            exact = saved[index] if is_kept else block.exact_weights(softmax)
+            by_query, *terms = block.gradients(exact, block.band.queries(by_attended, 1))
+            terms = [ops.cast(term, exact_dtype(query)) for term in terms]
+            by_queries.append(by_query)
+            by_others = [a + b for a, b in zip(by_others, terms, strict=False)] or terms
+        by_others = [ops.cast(x, query.dtype) for x in by_others]
+        return ops.concatenate(by_queries, axis=1), *by_others, *(None for _ in optional)
+
+    return with_gradient(attend, gradient, query, key, value, *tables.values(), *optional.values())
+
+
+class _Far:
+    """Keys or values, with the vectors of the labels at both ends added where there is a table."""
+
+    def __init__(self, x: Tensor, table: Tensor | None):
+        self.x, self.table = x, table
+        self.left = x if table is None else x + table[..., :1, :]
+        self.right = x if table is None else x + table[..., -1:, :]
+
+    def by_table(self, band: Band, by_x: Tensor, by_labels: Tensor) -> Tensor:
+        """The gradient by the table: that of the band's labels, and at both ends that of all keys
+        beside the band."""
+        dtype = exact_dtype(by_x)
+        axes = (0, 1, 2) if len(by_labels.shape) == 2 else (0, 2)
+        left, right = (
+            ops.expand_dims(ops.sum(ops.cast(beside, dtype), axis=axes), -2)
+            for beside in (by_x[:, :, : band.first], by_x[:, :, band.last :])
+        )
+        by_labels = ops.cast(by_labels, dtype)
+        ends = [left, ops.zeros_like(by_labels[..., 1:-1, :]), right]
+        return by_labels + ops.concatenate(ends, axis=-2)
+
+
+class _Block(NamedTuple):
+    """A block of queries and what it attends to; see `attend_in_bands`."""
+
+    band: Band
+    positions: RelativePositions
+    query: Tensor
+    keys: _Far
+    values: _Far
+    mask: Tensor | None
+    kept: Tensor | None
+
+    def exact_weights(self, softmax: Callable[..., Tensor]) -> Tensor:
+        """`[B, N, t, S]`, in single precision at least."""
+        return softmax(self._product(self.query, self.keys), self.mask)
+
+    def attended(self, exact: Tensor) -> Tensor:
+        """`[B, t, N, H]`, by these weights."""
+        used = self._dropped(ops.cast(exact, self.query.dtype))
+        attended = ops.einsum("bnts,bnsh->btnh", used, self._joined(self.values))
+        if self.values.table is None:
+            return attended
+        in_band = self.band.of(used, 3)
+        return attended + relation_values(in_band, self.positions, self.values.table)
+
+    def gradients(self, exact: Tensor, by_attended: Tensor) -> list[Tensor]:
+        """By the query, keys and values, and by the tables that are in use."""
+        used = self._dropped(ops.cast(exact, self.query.dtype))
+        by_weights = self._dropped(self._product(by_attended, self.values))
+        by_scores = softmax_gradient(exact, by_weights, self.query.dtype)
+        by_query = ops.einsum("bnts,bnsh->btnh", by_scores, self._joined(self.keys))
+        by_key = ops.einsum("bnts,btnh->bnsh", by_scores, self.query)
+        by_value = ops.einsum("bnts,btnh->bnsh", used, by_attended)
+        by_tables = []
+        if self.keys.table is not None:
+            sums, by_labels = self._by_labels(by_scores, self.query, self.keys.table)
+            by_query += label_values(sums, self.positions, self.keys.table)
+            by_tables.append(self.keys.by_table(self.band, by_key, by_labels))
+        if self.values.table is not None:
+            _, by_labels = self._by_labels(used, by_attended, self.values.table)
+            by_tables.append(self.values.by_table(self.band, by_value, by_labels))
+        return [by_query, by_key, by_value, *by_tables]
+
+    def _product(self, x: Tensor, far: _Far) -> Tensor:
+        """`[B, N, t, S]`: `x` by all keys (or values), to which label vectors are added."""
+        left, middle, right = (
+            ops.einsum("btnh,bnsh->bnts", x, side)
+            for side in self.band.sides(far.x, far.left, far.right)
+        )
+        if far.table is not None:
+            middle += relation_scores(x, self.positions, far.table)
+        return ops.concatenate([left, middle, right], axis=-1)
+
+    def _joined(self, far: _Far) -> Tensor:
+        return ops.concatenate(self.band.sides(far.x, far.left, far.right), axis=2)
+
+    def _by_labels(self, per_pair: Tensor, vectors: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+        """What the pairs of the band sum up to by label, and the gradient by the table of that."""
+        sums = sum_by_label(self.band.of(per_pair, 3), self.positions, table.shape[-2])
+        return sums, label_gradient(sums, vectors, self.positions, table)
+
+    def _dropped(self, weights: Tensor) -> Tensor:
+        return weights if self.kept is None else weights * self.kept
