@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from types import ModuleType
 
+from pipelines.allocator import keep_freed_memory
 from pipelines.errors import InputError
 from pipelines.progress import progress
 
@@ -17,8 +18,9 @@ def load_tensorflow() -> None:
 
     TensorFlow writes lines of its own when it is loaded and when it looks for GPUs, whatever its
     log level. Command lines call this, once their flags are known to be right, before they import
-    anything that needs TensorFlow or Keras.
+    anything that needs TensorFlow or Keras. What its tensors free is kept (`pipelines.allocator`).
     """
+    keep_freed_memory()
     with progress("loading TensorFlow"), silence():
         import tensorflow
 
