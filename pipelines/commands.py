@@ -19,6 +19,7 @@ COMMANDS = {
     "score": "tell how probable a trained model finds given translations",
     "export": "write a trained model in a form to deploy",
     "reproduce": "train what a table of the paper compares, and write the table",
+    "ablate": "compare a configuration with changes to it, each by itself",
     "generalize": "score models on sentences longer than all that they were trained on",
     "inspect": "show what a trained model attends to in a sentence",
     "train_graph": "tell the nodes of labelled graphs apart, such as words of dependency trees",

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
-from pipelines.command_line import lasting_output, run, tell_of_table
-from pipelines.errors import InputError
-from pipelines.files.pictures import check_can_draw
-from pipelines.importing import load_tensorflow
-from pipelines.reproduction.tables import DECIDED, TABLES, split_of
+from pipelines.command_line import lasting_output, run
+from pipelines.errors import InputError, check_positive
+from pipelines.reproduction.command import make_table
+from pipelines.reproduction.tables import DECIDED, TABLES
 from pipelines.training.flags import StartFlags, parse
 
 DESCRIPTION = """Train the models that a table of the paper compares, and write the table: Markdown,
@@ -38,8 +36,7 @@ class ReproduceFlags(StartFlags):
     def __post_init__(self) -> None:
         if self.table not in TABLES:
             raise InputError(f"table must be 1, 2 or 3, got {self.table}")
-        if self.seeds < 1:
-            raise InputError(f"seeds must be at least 1, got {self.seeds}")
+        check_positive(self, "seeds")
         TABLES[self.table].chosen(self.rows or [])
 
 
@@ -48,27 +45,8 @@ def main(arguments: Sequence[str]) -> int:
         asked = parse(
             arguments, ReproduceFlags, DESCRIPTION, "python -m pipelines.reproduce", DECIDED
         )
-        flags, config, corpus = asked
-        if config.training.strategy == "multi_worker":
-            raise InputError("strategy must be auto, one or mirrored here, got multi_worker")
-        if corpus:
-            split_of(corpus.splits)
-        check_can_draw()  # what is missing should not show after hours
-        load_tensorflow()
-        from pipelines.reproduction.job import reproduce
-
-        table = TABLES[flags.table]
-        output = Path(flags.output or Path("reproduction") / asked.text_name)
-        found = reproduce(
-            table,
-            table.chosen(flags.rows or []),
-            config,
-            seeds=flags.seeds,
-            output=output,
-            corpus=corpus,
-            prepared_directory=flags.prepared,
-        )
-        return tell_of_table(found, output)
+        table = TABLES[asked.flags.table]
+        return make_table(asked, table, table.chosen(asked.flags.rows or []), "reproduction")
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def generalize(
     texts = [_text(task, short, config, output) for short in task.corpora]
     runs = {
         (row.name, text.longest): runs_of(
-            row, config, seeds, output / "runs" / str(text.longest), text.prepared
+            row, config, seeds, output / "runs" / str(text.longest), text.prepared, "test"
         )
         for text in texts
         for row in rows

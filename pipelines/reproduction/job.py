@@ -12,7 +12,7 @@ from pipelines.data.preparation import open_prepared
 from pipelines.reproduction.report import write_table
 from pipelines.reproduction.results import Text, results
 from pipelines.reproduction.runs import runs_of, train_remaining
-from pipelines.reproduction.tables import Row, Table, split_of
+from pipelines.reproduction.tables import Row, Table
 from pipelines.training.job import prepare_text
 
 
@@ -29,7 +29,7 @@ def reproduce(
     """Trains what a table needs, and writes it.
 
     Args:
-        table: of the paper.
+        table: of the paper, or of changes.
         rows: those of it to train; what else has been trained is shown as well.
         config: what the runs have in common.
         seeds: runs of each row.
@@ -50,14 +50,17 @@ def reproduce(
         prepared = open_prepared(prepared_directory)
     else:
         raise ValueError("give either corpus or prepared_directory")
-    split = split_of(prepared.splits)
+    split = table.split_of(prepared.splits)
     text = Text(
         prepared.settings["corpus"],
         split,
         prepared.text(split)[1],
         prepared.settings["target_language"],
     )
-    runs = {row.name: runs_of(row, config, seeds, output / "runs", prepared) for row in table.rows}
+    runs = {
+        row.name: runs_of(row, config, seeds, output / "runs", prepared, split)
+        for row in table.rows
+    }
     chosen = [run for row in rows for run in runs[row.name]]
 
     def write() -> list[Path]:

@@ -32,7 +32,8 @@ def write_table(found: Mapping[str, Any], directory: Path) -> list[Path]:
     Raises:
         InputError: matplotlib is not installed, or they cannot be written.
     """
-    return write_files(found, directory / f"table-{found['table']}", markdown, draw)
+    stem = f"table-{found['table']}" if found["table"] else "ablation"
+    return write_files(found, directory / stem, markdown, draw)
 
 
 def write_files(
@@ -65,7 +66,7 @@ def write_files(
 
 def markdown(found: Mapping[str, Any]) -> str:
     """The table, and below it what it takes to repeat it."""
-    columns = [f"paper, {column}" for column in found["paper_columns"]]
+    columns = [f"paper, {column}" for column in found["paper_columns"]] or ["minutes a run"]
     head = ["", "BLEU", "chrF", "BLEU against the baseline", "p", *columns]
     rows = [_cells(row, found) for row in found["rows"]]
     text = f"{found['corpus']}, {found['sentences']:,} sentences ({found['split']})"
@@ -86,14 +87,16 @@ def _cells(row: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
         difference = f"{statistics.mean(test['difference'] for test in tests):+.2f}"
     else:
         difference = _NOTHING
-    paper = [f"{bleu:.1f}" for bleu in row["paper"]]
+    columns = [f"{bleu:.1f}" for bleu in row["paper"]]
+    if not found["paper_columns"] and row["runs"]:
+        columns = [f"{statistics.mean(run['minutes'] for run in row['runs']):.1f}"]
     return [
         row["label"],
         with_spread(row.get("bleu")),
         with_spread(row.get("chrf")),
         difference,
         ", ".join(f"{test['p_value']:.3f}" for test in tests) or _NOTHING,
-        *(paper or [_NOTHING] * len(found["paper_columns"])),
+        *(columns or [_NOTHING] * max(1, len(found["paper_columns"]))),
     ]
 
 
@@ -147,6 +150,9 @@ def _runs(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def draw(found: Mapping[str, Any], path: Path) -> None:
     """Draws BLEU here, a dot for each seed, beside BLEU in the paper.
 
+    Where the paper has nothing, bars would be about the same: the axis does not begin at 0, and
+    there are no bars.
+
     Args:
         found: what `results` gave.
         path: the picture, in a format of `pipelines.files.pictures`.
@@ -157,10 +163,12 @@ def draw(found: Mapping[str, Any], path: Path) -> None:
     rows = found["rows"]
     columns = found["paper_columns"]
     figure = new_figure(1.5 + 3.0 * (1 + len(columns)), 1.1 + 0.42 * len(rows))
-    figure.suptitle(f"Table {found['table']}: {found['title']}", fontsize=11)
+    heading = f"Table {found['table']}: " if found["table"] else ""
+    figure.suptitle(f"{heading}{found['title']}", fontsize=11)
     here, *papers = figure.subplots(1, 1 + len(columns), sharey=True, squeeze=False)[0]
     steps = found["config"]["training"]["steps"]
-    _bars(here, [row.get("bleu", {}).get("mean") for row in rows], _HERE)
+    means = [row.get("bleu", {}).get("mean") for row in rows]
+    (_bars if columns else _dots)(here, means, _HERE)
     for place, row in enumerate(rows):
         scores = [run["bleu"] for run in row["runs"]]
         if len(scores) > 1:
@@ -181,8 +189,28 @@ def _bars(panel: Axes, values: Sequence[float | None], colour: str) -> None:
         if value is not None:
             bars = panel.barh(place, value, color=colour, height=0.6)
             panel.bar_label(bars, fmt="%.1f", padding=3, fontsize=8)
+    _finish(panel)
+    panel.set_xlim(left=0)
+
+
+def _dots(panel: Axes, values: Sequence[float | None], colour: str) -> None:
+    """A dot for each value, and no number, for what there is no value of."""
+    for place, value in enumerate(values):
+        if value is not None:
+            panel.plot(value, place, "o", ms=9, color=colour)
+            panel.annotate(
+                f"{value:.1f}",
+                (value, place),
+                xytext=(8, -3),
+                textcoords="offset points",
+                fontsize=8,
+            )
+    _finish(panel)
+    panel.grid(axis="x", alpha=0.3)
+
+
+def _finish(panel: Axes) -> None:
     panel.set_xlabel("BLEU", fontsize=8)
     panel.tick_params(labelsize=8)
     panel.margins(x=0.15)  # room for the numbers
-    panel.set_xlim(left=0)
     panel.spines[["top", "right"]].set_visible(False)

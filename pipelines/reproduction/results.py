@@ -130,6 +130,7 @@ def _row(row: Row, scored: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "name": row.name,
         "label": row.label,
         "model": dict(row.model),
+        "training": dict(row.training),
         "paper": list(row.paper),
         "runs": list(scored),
         **{name: summary(several) for name, several in values.items() if several},

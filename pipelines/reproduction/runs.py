@@ -20,7 +20,7 @@ from pipelines.errors import InputError, first_line
 from pipelines.files.checksums import sha256
 from pipelines.files.records import read_json, write_json
 from pipelines.progress import duration
-from pipelines.reproduction.tables import Row, run_name
+from pipelines.reproduction.tables import Row
 from pipelines.run.directory import RunDirectory
 
 _LOG = logging.getLogger(__name__)
@@ -38,12 +38,14 @@ class Run:
         config: as it is asked for.
         prepared: the directory of the text that it reads.
         arrays: what tells this text, tokenized, from another: the checksum of its checksums.
+        split: what is translated and scored at its end.
     """
 
     path: Path
     config: RunConfig
     prepared: Path
     arrays: str
+    split: str
 
     @property
     def seed(self) -> int:
@@ -92,7 +94,9 @@ class Run:
         keras.backend.clear_session()
         gc.collect()  # the model of the run before
         began = time.monotonic()
-        ended_by = run_job(self.config, self.path, prepared_directory=self.prepared)
+        ended_by = run_job(
+            self.config, self.path, prepared_directory=self.prepared, splits=[self.split]
+        )
         minutes = self.record().get("minutes", 0.0) + (time.monotonic() - began) / 60
         record = {
             "config": self.config.to_dict(),
@@ -107,19 +111,18 @@ class Run:
 
 
 def runs_of(
-    row: Row, config: RunConfig, seeds: int, directory: Path, prepared: Prepared
+    row: Row, config: RunConfig, seeds: int, directory: Path, prepared: Prepared, split: str
 ) -> list[Run]:
-    """The runs of a row on a text, one for each seed from 1 on."""
-    model = row.model_of(config.model)
+    """The runs of a row on a text, one for each seed from 1 on, scored on one of its splits."""
     arrays = sha256(prepared.checksums_path)
+    changed = row.config_of(config)
     return [
         Run(
-            directory / run_name(model, seed),
-            dataclasses.replace(
-                config, model=model, training=dataclasses.replace(config.training, seed=seed)
-            ),
+            directory / row.run_name(config, seed),
+            dataclasses.replace(changed, training=dataclasses.replace(changed.training, seed=seed)),
             prepared.directory,
             arrays,
+            split,
         )
         for seed in range(1, seeds + 1)
     ]

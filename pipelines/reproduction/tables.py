@@ -1,4 +1,7 @@
-"""The three tables of the paper: their rows, and the BLEU that it reports (Shaw et al. 2018)."""
+"""The three tables of the paper: their rows, and the BLEU that it reports (Shaw et al. 2018).
+
+A table of one's own, of changes to a configuration, is of the same kind (`pipelines.ablate`).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pipelines.config import RunConfig
 from pipelines.errors import InputError
 from tf_relpos.config import TransformerConfig
 
@@ -21,35 +25,49 @@ class Row:
         model: the fields of `TransformerConfig` that it is about.
         paper: BLEU in the paper, a number for each of the table's `paper_columns`; none for what
             the paper has no number of.
+        training: the fields of `TrainingConfig` that it is about.
+        run: the name of its runs; that of its positions unless given, the same in all tables.
     """
 
     name: str
     label: str
     model: Mapping[str, Any]
     paper: Sequence[float] = ()
+    training: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    run: str | None = None
 
-    def model_of(self, config: TransformerConfig) -> TransformerConfig:
-        """The model of the row, like `config` in everything else."""
-        return dataclasses.replace(config, **self.model)
+    def config_of(self, config: RunConfig) -> RunConfig:
+        """The configuration of the row, like `config` in everything else."""
+        return dataclasses.replace(
+            config,
+            model=dataclasses.replace(config.model, **self.model),
+            training=dataclasses.replace(config.training, **self.training),
+        )
+
+    def run_name(self, config: RunConfig, seed: int) -> str:
+        """The name of the directory of its run with a seed."""
+        return f"{self.run or _positions(self.config_of(config).model)}-seed{seed}"
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of the paper.
+    """A table of the paper, or one of one's own.
 
     Attributes:
-        number: as in the paper.
+        number: as in the paper, if it is there.
         title: what it compares.
         paper_columns: what the paper measured.
         baseline: the name of the row that the others are compared with.
         rows: in the paper's order.
+        splits: what may be scored: the first of them that there is.
     """
 
-    number: int
+    number: int | None
     title: str
     paper_columns: Sequence[str]
     baseline: str
     rows: Sequence[Row]
+    splits: Sequence[str] = ("test", "valid")
 
     def chosen(self, names: Sequence[str]) -> list[Row]:
         """The rows of these names, all of them if there are none.
@@ -64,6 +82,18 @@ class Table:
                     f"rows must be of {', '.join(known)} in Table {self.number}, got {name}"
                 )
         return [row for row in self.rows if not names or row.name in names]
+
+    def split_of(self, splits: Sequence[str]) -> str:
+        """The text that the table is about, of those that there are.
+
+        Raises:
+            InputError: there is none.
+        """
+        for split in self.splits:
+            if split in splits:
+                return split
+        flags = f"--{self.splits[0]}_source and --{self.splits[0]}_target"
+        raise InputError(f"a table needs text to score on: {flags}, or --{self.splits[0]}_tsv")
 
 
 _BOTH = {"position": "relative", "relative_keys": True, "relative_values": True}
@@ -153,24 +183,9 @@ def rows_named(names: Sequence[str]) -> list[Row]:
 DECIDED = (*_BOTH, "max_relative_position", "seed", "initialize_from")
 
 
-def run_name(model: TransformerConfig, seed: int) -> str:
-    """The name of a run's directory, the same for the same model in whichever table."""
+def _positions(model: TransformerConfig) -> str:
+    """How a model knows positions, as part of a directory's name."""
     kind = model.position
     if kind == "relative" and not (model.relative_keys and model.relative_values):
         kind = "keys" if model.relative_keys else "values"
-    distance = f"-k{model.max_relative_position}" if model.uses_relative else ""
-    return f"{kind}{distance}-seed{seed}"
-
-
-def split_of(splits: Sequence[str]) -> str:
-    """The text that a table is about: the test set, or else that for validation.
-
-    Raises:
-        InputError: there is neither.
-    """
-    for split in ("test", "valid"):
-        if split in splits:
-            return split
-    raise InputError(
-        "a table needs text to score on: --test_source and --test_target, or --test_tsv"
-    )
+    return f"{kind}-k{model.max_relative_position}" if model.uses_relative else kind

@@ -1,6 +1,7 @@
 """The end of a training run: test score, sample translations, export."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.data.preparation import Prepared
@@ -18,8 +19,10 @@ _SAMPLES = 3
 _LOG = logging.getLogger(__name__)
 
 
-def finish(prepared: Prepared, run: TrainingRun, export_dir: str | Path | None) -> None:
-    """Scores the test set, shows translations, and exports a SavedModel.
+def finish(
+    prepared: Prepared, run: TrainingRun, export_dir: str | Path | None, splits: Sequence[str]
+) -> None:
+    """Scores the first of some splits that there is, shows translations, exports a SavedModel.
 
     The weights are those that `run.choose()` names, once the last checkpoints are averaged where
     `average_checkpoints` asks for it.
@@ -29,7 +32,7 @@ def finish(prepared: Prepared, run: TrainingRun, export_dir: str | Path | None) 
         run.checkpoints.average(build_model(config.model), config.training.average_checkpoints)
     loaded = load_run(run)
     translator = Translator.of(loaded)
-    split = next((name for name in ("test", "valid") if name in prepared.splits), None)
+    split = next((name for name in splits if name in prepared.splits), None)
     if split:
         sources, references = prepared.text(split)
         translations = translator.translate(sources)

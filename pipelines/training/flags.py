@@ -109,6 +109,15 @@ def _corpus(config: RunConfig, prepared: str | None, origin: RunDirectory | None
         from pipelines.run.origin import check_fits
 
         check_fits(config.model, origin)
+    check_fits_together(config, prepared)
+    corpus = None if prepared else config.corpus.corpus()
+    if corpus:
+        config.training.check_splits(corpus.splits)
+    return corpus
+
+
+def check_fits_together(config: RunConfig, prepared: str | None) -> None:
+    """Raises InputError if flags contradict each other, or files that they name."""
     if config.corpus.tokenizer:
         from pipelines.data.subword_model import adapted_model, check_can_sample
 
@@ -122,10 +131,6 @@ def _corpus(config: RunConfig, prepared: str | None, origin: RunDirectory | None
             "strategy multi_worker needs --prepared, a directory made by pipelines.prepare that "
             "every worker can read"
         )
-    corpus = None if prepared else config.corpus.corpus()
-    if corpus:
-        config.training.check_splits(corpus.splits)
-    return corpus
 
 
 def refuse(arguments: Sequence[str], decided: Collection[str], why: str) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import signal
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,7 @@ def run_job(
     corpus: Corpus | None = None,
     prepared_directory: str | Path | None = None,
     export_dir: str | Path | None = None,
+    splits: Sequence[str] = ("test", "valid"),
 ) -> signal.Signals | None:
     """Trains from the last checkpoint of a run directory, or from the beginning, to the end.
 
@@ -40,6 +41,7 @@ def run_job(
         corpus: the text, whose arrays the run directory then keeps, or
         prepared_directory: what `prepare` made of it.
         export_dir: where a SavedModel goes in the end, if anywhere.
+        splits: of the text, what may be scored in the end: the first of them that there is.
 
     Returns:
         The signal that ended training early, if one did; everything is saved then.
@@ -84,7 +86,7 @@ def run_job(
         with workers.reporting_loss_of_others():
             ended_by = train(provenance, prepared, run, workers)
         if run and not ended_by:
-            finish(prepared, run, export_dir)
+            finish(prepared, run, export_dir, splits)
         workers.wait_for_all()
     return ended_by
 

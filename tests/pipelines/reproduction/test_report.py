@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from pipelines.reproduction.report import draw, markdown
+from pipelines.reproduction.report import draw, markdown, write_table
 
 RUN = {
     "beam_size": 4, "alpha": 0.6, "device": "CPU", "date": "2026-11-22", "commit": "abc",
@@ -63,6 +63,27 @@ def test_the_table_in_markdown(found):
         "code abc.",
     ):
         assert part in conditions
+
+
+def test_a_table_of_ones_own(found, tmp_path):
+    """No numbers of the paper but what the runs cost, and dots, which tell small differences."""
+    found |= {"table": None, "paper_columns": []}
+    for each in found["rows"]:
+        each["paper"] = []
+    assert markdown(found).split("\n\n")[0].splitlines() == [
+        "|  | BLEU | chrF | BLEU against the baseline | p | minutes a run |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| label of a | 90.50 ± 1.25 | 70.00 | (baseline) | – | 2.5 |",
+        "| label of b | 31.00 ± 1.25 | 70.00 | -59.50 | 0.001, 0.250 | 2.5 |",
+        "| label of c | – | – | – | – | – |",
+    ]
+    draw(found, tmp_path / "table.svg")
+    text = (tmp_path / "table.svg").read_text()
+    assert all(f"<!-- {label} -->" in text for label in ("A title", "label of b", "90.5", "31.0"))
+    written = write_table(found, tmp_path)
+    assert [path.name for path in written] == [
+        "ablation.json", "ablation.md", "ablation.png", "ablation.svg",
+    ]  # fmt: skip
 
 
 def test_no_run_is_finished_yet(found):

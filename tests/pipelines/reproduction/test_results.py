@@ -51,7 +51,7 @@ def worse(count):
 
 def test_scores_spread_and_tests_against_the_baseline(tmp_path, text):
     table = TABLES[3]
-    runs = {row.name: runs_of(row, CONFIG, 2, tmp_path, text) for row in table.rows}
+    runs = {row.name: runs_of(row, CONFIG, 2, tmp_path, text, "test") for row in table.rows}
     for name, counts in (("keys_and_values", (0, 2)), ("keys", (0, 2)), ("neither", (30, 35))):
         for run, count in zip(runs[name], counts, strict=True):
             finish(run, worse(count))
@@ -76,14 +76,14 @@ def test_scores_spread_and_tests_against_the_baseline(tmp_path, text):
 
 
 def test_a_run_is_finished_with_its_own_configuration_and_text_alone(tmp_path, text):
-    (run,) = runs_of(TABLES[2].rows[0], CONFIG, 1, tmp_path, text)
+    (run,) = runs_of(TABLES[2].rows[0], CONFIG, 1, tmp_path, text, "test")
     assert not run.is_finished()
     finish(run, REFERENCES)
     assert run.is_finished()
     assert not dataclasses.replace(run, arrays="another").is_finished()
     training = dataclasses.replace(CONFIG.training, steps=1700)
     (longer,) = runs_of(
-        TABLES[2].rows[0], dataclasses.replace(CONFIG, training=training), 1, tmp_path, text
+        TABLES[2].rows[0], dataclasses.replace(CONFIG, training=training), 1, tmp_path, text, "test"
     )
     assert longer.path == run.path and not longer.is_finished()
 
@@ -101,7 +101,7 @@ def test_a_run_is_finished_with_its_own_configuration_and_text_alone(tmp_path, t
 
 
 def test_nothing_is_trained_twice(tmp_path, text, caplog):
-    runs = runs_of(TABLES[2].rows[1], CONFIG, 3, tmp_path, text)
+    runs = runs_of(TABLES[2].rows[1], CONFIG, 3, tmp_path, text, "test")
     for run in runs:
         finish(run, REFERENCES)
     with caplog.at_level(logging.INFO, "pipelines"):

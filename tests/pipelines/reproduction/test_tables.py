@@ -1,15 +1,17 @@
 """The rows of the paper's tables, and which of them are the same run."""
 
+from dataclasses import replace
+
 import pytest
 
+from pipelines.config import default_config
 from pipelines.errors import InputError
-from pipelines.reproduction.tables import TABLES, rows_named, run_name, split_of
-from tf_relpos.config import TransformerConfig
+from pipelines.reproduction.tables import TABLES, rows_named
 
 
 def names(table, preset="base"):
-    config = TransformerConfig.preset(preset)
-    return {row.name: run_name(row.model_of(config), 1) for row in TABLES[table].rows}
+    config = default_config(preset, demo=False)
+    return {row.name: row.run_name(config, 1) for row in TABLES[table].rows}
 
 
 def test_rows_that_tables_share_are_one_run():
@@ -30,14 +32,15 @@ def test_the_distance_is_that_of_the_preset():
 
 
 def test_the_models_are_those_of_the_rows():
-    base = TransformerConfig.preset("base", relative_keys=False)
+    base = default_config("base", demo=False)
+    base = replace(base, model=replace(base.model, relative_keys=False))
     keys, values, neither = (
-        row.model_of(base) for row in TABLES[3].chosen(["keys", "values", "neither"])
+        row.config_of(base).model for row in TABLES[3].chosen(["keys", "values", "neither"])
     )
     assert (keys.relative_keys, keys.relative_values) == (True, False)
     assert (values.relative_keys, values.relative_values) == (False, True)
     assert not neither.uses_relative and not neither.uses_sinusoidal
-    assert [row.model_of(base).max_relative_position for row in TABLES[2].rows] == [
+    assert [row.config_of(base).model.max_relative_position for row in TABLES[2].rows] == [
         0, 1, 2, 4, 16, 64, 256,
     ]  # fmt: skip
 
@@ -78,7 +81,10 @@ def test_rows_that_there_are_not(names, message):
 
 
 def test_the_test_set_comes_first():
-    assert split_of(("valid", "test")) == "test"
-    assert split_of(("valid",)) == "valid"
-    with pytest.raises(InputError, match="needs text to score on"):
-        split_of(())
+    table = TABLES[1]
+    assert table.split_of(("valid", "test")) == "test"
+    assert table.split_of(("valid",)) == "valid"
+    with pytest.raises(InputError, match="needs text to score on: --test_source and --test_target"):
+        table.split_of(())
+    with pytest.raises(InputError, match="needs text to score on: --valid_source"):
+        replace(table, splits=("valid",)).split_of(("train", "test"))

@@ -1,0 +1,76 @@
+"""Changes to a configuration, each by itself."""
+
+import json
+
+import pytest
+
+from pipelines import ablate
+from tests.support.runs import call, flags, train_flags
+
+SMALL = {"warmup_steps": 2, "tokens_per_replica": 256, "log_every": 1, "jit": "off", "steps": 2}
+
+
+@pytest.mark.tensorflow_only
+def test_each_change_is_a_row(corpus, tmp_path, monkeypatch, capfd):
+    arguments = train_flags(corpus, None, **SMALL, export_dir=None)
+    arguments += flags(changes=["inner_dim=24,learning-rate-scale=2"], output=tmp_path)
+    assert call(ablate.main, arguments, monkeypatch) == 0
+    told = capfd.readouterr().out
+    assert "run 2 of 2: inner_dim=24,learning_rate_scale=2-seed1; 1 finished, 1 left" in told
+    assert "| baseline | " in told and "valid BLEU" in told and "test BLEU" not in told
+
+    found = json.loads((tmp_path / "ablation.json").read_text())
+    baseline, changed = found["rows"]
+    assert (baseline["model"], baseline["training"]) == ({}, {})
+    assert (changed["model"], changed["training"]) == (
+        {"inner_dim": 24},
+        {"learning_rate_scale": 2.0},
+    )
+    assert found["split"] == "valid" and len(changed["against_baseline"]) == 1
+    config = json.loads(
+        (tmp_path / "runs/inner_dim=24,learning_rate_scale=2-seed1/config.json").read_text()
+    )
+    assert config["model"]["inner_dim"] == 24
+    assert config["training"]["learning_rate_scale"] == 2.0
+
+    assert call(ablate.main, arguments, monkeypatch) == 0
+    assert "run 1 of" not in capfd.readouterr().out  # nothing is trained twice
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ([], "the following arguments are required: --changes; see"),
+        (["--changes"], "changes must have values, got none"),
+        (["--changes", "dropout"], "changes: dropout: must be name=value"),
+        (["--changes", "dropout="], "changes: dropout=: must be name=value"),
+        (["--changes", "dropout=0.2,,"], "must be name=value"),
+        (["--changes", "dropout=x"], "changes: dropout=x: argument --dropout: invalid float"),
+        (["--changes", "dropout=1.5"], "changes: dropout=1.5: `dropout` must be a number"),
+        (["--changes", "r_drop=5"], "changes: r_drop=5: r_drop needs dropout, which is 0"),
+        (["--changes", "dropout=0.0"], "changes: dropout=0.0: must differ from the baseline"),
+        (["--changes", "steps=2", "steps=2"], "changes: steps=2: the row is there already"),
+        (["--changes", "steps=2,steps=3"], "changes: steps=2,steps=3: steps stands there twice"),
+        (["--changes", "seed=2"], "changes: seed=2: seed is no flag that a row may change"),
+        (["--changes", "config=x"], "config is no flag that a row may change"),
+        (["--changes", "pad_id=5"], "pad_id is no flag that a row may change"),
+        (["--changes", "freeze=x"], "changes: freeze=x: freeze must"),
+        (["--changes", "num_heads=3"], "changes: num_heads=3: `num_heads`"),
+        (["--changes", "steps=2", "--seed", "3"], "--seed must not be given"),
+        (["--changes", "steps=2", "--seeds", "0"], "seeds must be at least 1, got 0"),
+    ],
+)
+def test_mistakes_are_one_line(tmp_path, monkeypatch, capfd, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    assert call(ablate.main, arguments, monkeypatch) == 2
+    told = capfd.readouterr().err
+    assert told.startswith("error: ") and message in told and told.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_text_to_validate_on_is_needed(corpus, tmp_path, monkeypatch, capfd):
+    arguments = train_flags(corpus, None, splits=["train", "test"], export_dir=None)
+    arguments += flags(changes=["steps=3"], output=tmp_path / "out")
+    assert call(ablate.main, arguments, monkeypatch) == 2
+    assert "error: a table needs text to score on: --valid_source" in capfd.readouterr().err
+    assert not (tmp_path / "out").exists()
