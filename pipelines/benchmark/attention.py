@@ -1,25 +1,33 @@
 """Time of relative attention over plain attention's: python -m pipelines.benchmark.attention
 
-Forward and backward pass of one attention core (projected queries, keys and values; both relative
-terms), in the shapes of a training step.
+Forward and backward pass in the shapes of a training step, in graphs and under XLA: the attention
+core (projected queries, keys and values; both relative terms), by implementation, over products and
+softmax alone; and the whole layer, with its projections, over `keras.layers.MultiHeadAttention`.
 """
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pipelines.benchmark.measuring import ratios, seconds_in_turns, settings_of, write_results
 from pipelines.command_line import parse_flags, run
 from pipelines.errors import InputError, check_positive
+from tf_relpos.config import IMPLEMENTATIONS
 
-IMPLEMENTATIONS = ("plain", "transpose_reshape", "bucketed")
+if TYPE_CHECKING:
+    from tensorflow import Tensor
+
+_TABLES = {"shared": True, "per head": False}
 
 
 @dataclass(frozen=True)
 class Benchmark:
     """What to measure."""
 
-    lengths: list[int] = field(default_factory=lambda: [32, 64, 128, 512])
+    lengths: list[int] = field(default_factory=lambda: [32, 64, 128, 256, 512, 1024, 2048, 4096])
     """T"""
     tokens: int = 4096
     """B times T"""
@@ -27,12 +35,12 @@ class Benchmark:
     """N"""
     head_dim: int = 64
     """H"""
-    max_relative_position: int = 16
+    max_relative_positions: list[int] = field(default_factory=lambda: [8, 16, 64])
     """k"""
-    heads_share_relative_embedding: bool = True
-    """one table for all heads, or one for each"""
+    tables: list[str] = field(default_factory=lambda: [*_TABLES])
+    """of relative positions: shared by the heads, per head"""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """of everything"""
+    """of everything but the softmax, which is float32"""
     turns: int = 7
     """times that each contestant runs"""
     output: str | None = None
@@ -41,7 +49,14 @@ class Benchmark:
     def __post_init__(self):
         if not all(1 <= length <= self.tokens for length in self.lengths):
             raise InputError(f"lengths must be from 1 to tokens, {self.tokens}, got {self.lengths}")
-        check_positive(self, "num_heads", "head_dim", "max_relative_position")
+        check_positive(self, "num_heads", "head_dim")
+        if not all(k >= 1 for k in self.max_relative_positions):
+            raise InputError(
+                f"max_relative_positions must be at least 1, got {self.max_relative_positions}"
+            )
+        for name in self.tables:
+            if name not in _TABLES:
+                raise InputError(f"tables must be of {', '.join(_TABLES)}, got {name}")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -51,51 +66,131 @@ def main(arguments: Sequence[str]) -> None:
     load_tensorflow()
 
     records = []
-    for xla in (False, True):
-        for length in flags.lengths:
-            steps = {name: _step(flags, name, length, xla) for name in IMPLEMENTATIONS}
-            over_plain = ratios(seconds_in_turns(steps, flags.turns), "plain")
-            records.append({"xla": xla, "T": length, **over_plain})
-            columns = "  ".join(f"{name} {ratio:5.2f}" for name, ratio in over_plain.items())
-            print(f"{'XLA  ' if xla else 'graph'}  T {length:4}  {columns}", flush=True)
-    write_results(flags.output, settings=settings_of(flags), ratios=records)
+    for point in _points(flags):
+        record = {
+            **point,
+            "over_plain": _attention_core(flags, **point),
+            "over_keras": _layer(flags, **point),
+        }
+        records.append(record)
+        columns = "  ".join(f"{name} {ratio:5.2f}" for name, ratio in record["over_plain"].items())
+        where = f"{'XLA  ' if point['xla'] else 'graph'}  {point['table']:8}  k {point['k']:3}"
+        print(f"{where}  T {point['T']:4}  {columns}  layer {record['over_keras']:.2f}", flush=True)
+        write_results(flags.output, settings=settings_of(flags), ratios=records)
+
+
+def markdown(results: Mapping[str, Any], k: int) -> str:
+    """A table of one k: `auto` over plain attention, and the whole layer over Keras's."""
+    by_place = {(r["xla"], r["table"], r["T"]): r for r in results["ratios"] if r["k"] == k}
+    columns = [(xla, table) for xla in (False, True) for table in _TABLES]
+    names = [f"{table}{', XLA' if xla else ''}" for xla, table in columns]
+    head = ["T", *(f"core, {name}" for name in names), *(f"layer, {name}" for name in names)]
+    lines = [head, ["---"] * len(head)]
+    for length in sorted({length for _, _, length in by_place}):
+        records = [by_place[(*column, length)] for column in columns]
+        core = [f"{record['over_plain']['auto']:.2f}" for record in records]
+        layer = [f"{record['over_keras']:.2f}" for record in records]
+        lines.append([f"{length:,}", *core, *layer])
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def share_of_best(results: Mapping[str, Any], within: float = 1.1) -> float:
+    """At which share of the points `auto` takes at most so many times the time of the fastest."""
+    ratios_ = [record["over_plain"] for record in results["ratios"]]
+    return sum(r["auto"] <= within * min(r.values()) for r in ratios_) / len(ratios_)
+
+
+def _points(flags: Benchmark) -> Iterator[dict[str, Any]]:
+    places = itertools.product(
+        (False, True), flags.tables, flags.max_relative_positions, flags.lengths
+    )
+    for xla, table, k, length in places:
+        yield {"xla": xla, "table": table, "k": k, "T": length}
+
+
+def _attention_core(flags: Benchmark, xla: bool, table: str, k: int, T: int) -> dict[str, float]:
+    """Time of each implementation over that of plain attention."""
+    import tensorflow as tf
+
+    shape = (flags.tokens // T, T, flags.num_heads, flags.head_dim)
+    query, key, value = inputs = [_random(shape, flags.dtype) for _ in range(3)]
+
+    def plain() -> Tensor:
+        scaled = query * flags.head_dim**-0.5
+        scores = tf.cast(tf.einsum("btnh,bsnh->bnts", scaled, key), tf.float32)
+        weights = tf.cast(tf.nn.softmax(scores), flags.dtype)
+        return tf.einsum("bnts,bsnh->btnh", weights, value)
+
+    contestants = {"plain": _step(plain, inputs, xla)}
+    for implementation in IMPLEMENTATIONS:
+        layer = _built(flags, table, k, T, implementation)
+        tables = [layer.relation_key_embeddings, layer.relation_value_embeddings]
+        attend = _attend(layer, inputs)
+        contestants[implementation] = _step(attend, [*inputs, *(t.value for t in tables)], xla)
+    return ratios(seconds_in_turns(contestants, flags.turns), "plain")
+
+
+def _attend(layer: Any, inputs: Sequence[Tensor]) -> Callable[[], Tensor]:
+    return lambda: layer._compute_attention(*inputs, training=True)[0]
+
+
+def _layer(flags: Benchmark, xla: bool, table: str, k: int, T: int) -> float:
+    """Time of the whole layer over that of Keras's."""
+    import keras
+
+    x = _random((flags.tokens // T, T, flags.num_heads * flags.head_dim), flags.dtype)
+    layers: Mapping[str, Any] = {
+        "keras": keras.layers.MultiHeadAttention(
+            flags.num_heads, flags.head_dim, dtype=flags.dtype
+        ),
+        "relative": _built(flags, table, k, T, "auto"),
+    }
+    layers["keras"].build(x.shape, x.shape)
+
+    def call(layer: Any) -> Callable[[], Tensor]:
+        return lambda: layer(x, x, training=True)
+
+    contestants = {
+        name: _step(call(layer), [x, *(v.value for v in layer.trainable_variables)], xla)
+        for name, layer in layers.items()
+    }
+    return ratios(seconds_in_turns(contestants, flags.turns), "keras")["relative"]
+
+
+def _built(flags: Benchmark, table: str, k: int, T: int, implementation: str) -> Any:
+    from tf_relpos import RelativeMultiHeadAttention
+
+    layer = RelativeMultiHeadAttention(
+        flags.num_heads,
+        flags.head_dim,
+        k,
+        heads_share_relative_embedding=_TABLES[table],
+        implementation=implementation,
+        dtype=flags.dtype,
+    )
+    shape = (flags.tokens // T, T, flags.num_heads * flags.head_dim)
+    layer.build(shape, shape)
+    return layer
+
+
+def _random(shape: Sequence[int], dtype: str) -> Any:
+    import tensorflow as tf
+
+    return tf.Variable(tf.cast(tf.random.normal(shape, stddev=0.1), dtype))
 
 
 def _step(
-    flags: Benchmark, implementation: str, length: int, xla: bool
+    attend: Callable[[], Tensor], variables: Sequence[Any], xla: bool
 ) -> Callable[[], list[float]]:
+    """A forward and a backward pass; what it gives back is small, and needs all of it."""
     import tensorflow as tf
-
-    from tf_relpos.relation_ops import relation_scores, relation_values
-    from tf_relpos.relations import RelativePositions
-
-    def random(*shape):
-        return tf.Variable(tf.cast(tf.random.normal(shape, stddev=0.1), flags.dtype))
-
-    shape = (flags.tokens // length, length, flags.num_heads, flags.head_dim)
-    inputs = [random(*shape) for _ in range(3)]
-    labels = 2 * flags.max_relative_position + 1
-    heads = () if flags.heads_share_relative_embedding else (flags.num_heads,)
-    tables = [random(*heads, labels, flags.head_dim) for _ in range(2)]
-
-    def attend():
-        query, key, value = inputs
-        scores = tf.einsum("btnh,bsnh->bnts", query, key)
-        if implementation == "plain":
-            return tf.einsum("bnts,bsnh->btnh", tf.nn.softmax(scores), value)
-        positions = RelativePositions(length, length, flags.max_relative_position)
-        scores += relation_scores(query, positions, tables[0], implementation)
-        weights = tf.nn.softmax(scores)
-        values = tf.einsum("bnts,bsnh->btnh", weights, value)
-        return values + relation_values(weights, positions, tables[1], implementation)
-
-    variables = inputs if implementation == "plain" else inputs + tables
 
     @tf.function(jit_compile=xla, autograph=False)
     def step():
         with tf.GradientTape() as tape:
             loss = tf.reduce_sum(tf.square(attend()))
-        return [tf.reduce_sum(tf.convert_to_tensor(g)) for g in tape.gradient(loss, variables)]
+        gradients = tape.gradient(loss, variables)
+        return [tf.reduce_sum(tf.convert_to_tensor(gradient)) for gradient in gradients]
 
     return lambda: [float(gradient) for gradient in step()]
 

@@ -3,19 +3,33 @@
 The same weights as a SavedModel, as a TFLite file and in CTranslate2, all in this process and with
 one thread each, take turns over the same sentences: by batches, sorted by length, and one by one,
 as TFLite always does. CTranslate2 searches as all other forms do, with a patience of 2.
+
+The run must have learnt where translations end. Those of one that has not are as long as may be,
+and CTranslate2, which has one limit for a batch, searches again what is past its own. How long they
+are stands beside the rates, and how many of them are those of CTranslate2.
 """
 
 import statistics
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
 
-from pipelines import export
-from pipelines.benchmark.measuring import ratios, seconds_in_turns, take_one_thread, write_results
+import sentencepiece
+
+from pipelines.benchmark.measuring import (
+    export_silently,
+    ratios,
+    seconds_in_turns,
+    take_one_thread,
+    write_results,
+)
 from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
-from pipelines.errors import InputError
+from pipelines.errors import InputError, check_positive
+from pipelines.run.directory import RunDirectory
 from pipelines.translators.base import BATCH_SIZE, TextTranslator
 
 FORMS = {BATCH_SIZE: ("ctranslate2", "saved_model"), 1: ("ctranslate2", "saved_model", "tflite")}
@@ -39,44 +53,98 @@ class Benchmark:
     def __post_init__(self):
         if self.sentences < 8:
             raise InputError(f"sentences must be at least 8, got {self.sentences}")
+        check_positive(self, "turns")
 
 
 def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(Benchmark, __doc__, "python -m pipelines.benchmark.decoding", arguments)
-    sources = list(read_lines(flags.source))[: flags.sentences]
+    sources = list(islice(read_lines(flags.source), flags.sentences))
+    if len(sources) < 8:
+        raise InputError(
+            f"source must have at least 8 sentences, but {flags.source} has {len(sources)}"
+        )
     take_one_thread()
     records = []
     with tempfile.TemporaryDirectory() as directory:
         opened = {form: _open(form, flags.run_dir, Path(directory) / form) for form in FORMS[1]}
+        subwords = sentencepiece.SentencePieceProcessor(
+            model_file=str(RunDirectory(flags.run_dir).tokenizer_path)
+        )
         for size, forms in FORMS.items():
             some = sorted(sources if size > 1 else sources[: len(sources) // 8], key=len)
-            batches = [some[i : i + size] for i in range(0, len(some), size)]
-            tasks = {form: _task(opened[form], batches) for form in forms}
-            turns = seconds_in_turns(tasks, flags.turns)
-            rates = {f: len(some) / statistics.median(turn[f] for turn in turns) for f in forms}
-            shares = {form: 1 / ratio for form, ratio in ratios(turns, "ctranslate2").items()}
-            records.append({"batch": size, "per_s": rates, "over_ctranslate2": shares})
-            print(f"batches of {size}: ctranslate2 {rates['ctranslate2']:.1f} sentences a second")
-            for form, share in shares.items():
-                print(f"  {form} {rates[form]:.1f}, {share:.2f} of that")
+            translators = {form: opened[form] for form in forms}
+            record, translations = _measure(translators, some, size, flags.turns)
+            record["subwords"] = {
+                "source": _mean_length(subwords, some),
+                "translation": _mean_length(subwords, translations),
+            }
+            records.append(record)
+            print(_lines(record), flush=True)
     write_results(flags.output, sentences=len(sources), turns=flags.turns, decoding=records)
 
 
 def _open(form: str, run_dir: str, path: Path) -> TextTranslator:
     from pipelines.translators.ctranslate2 import CTranslate2Translator
-    from pipelines.translators.open import open_translator
+    from pipelines.translators.saved_model import LoadedModel
+    from pipelines.translators.signatures import SignatureTranslator
     from pipelines.translators.tflite import TFLiteTranslator
 
-    export.main(["--run_dir", run_dir, "--format", form, "--output", str(path)])
+    export_silently(run_dir, form, path)
     if form == "ctranslate2":
         return CTranslate2Translator(path, threads=1)
     if form == "tflite":
         return TFLiteTranslator(path / "model.tflite", threads=1)
-    return open_translator(path)
+    model = LoadedModel(path / "1")
+    model.at_once = 1  # batch, which is not divided among the cores
+    return SignatureTranslator(model)
 
 
-def _task(translator: TextTranslator, batches: Sequence[list[str]]) -> Callable[[], object]:
-    return lambda: [translator.translate(batch) for batch in batches]
+def _measure(
+    translators: Mapping[str, TextTranslator], sentences: Sequence[str], size: int, turns: int
+) -> tuple[dict, list[str]]:
+    """The record of a batch size, and CTranslate2's translations."""
+    batches = [sentences[i : i + size] for i in range(0, len(sentences), size)]
+    found: dict[str, list[str]] = {}
+
+    def translate(form: str) -> None:
+        found[form] = [text for batch in batches for text in translators[form].translate(batch)]
+
+    tasks = {form: partial(translate, form) for form in translators}
+    seconds = seconds_in_turns(tasks, turns)
+    median = {form: statistics.median(turn[form] for turn in seconds) for form in tasks}
+    over = ratios(seconds, "ctranslate2")
+    theirs = found["ctranslate2"]
+    record = {
+        "batch": size,
+        "sentences": len(sentences),
+        "per_s": {form: len(sentences) / median[form] for form in tasks},
+        "over_ctranslate2": {form: 1 / ratio for form, ratio in over.items()},
+        "same": {
+            form: sum(a == b for a, b in zip(found[form], theirs, strict=True)) for form in over
+        },
+    }
+    return record, theirs
+
+
+def _mean_length(subwords: sentencepiece.SentencePieceProcessor, texts: Sequence[str]) -> float:
+    """In subwords, the end marks included."""
+    return statistics.mean(len(ids) + 1 for ids in subwords.encode(list(texts)))
+
+
+def _lines(record: dict) -> str:
+    rates, sentences, lengths = record["per_s"], record["sentences"], record["subwords"]
+    return "\n".join(
+        [
+            f"batches of {record['batch']}: {sentences} sentences of {lengths['source']:.1f} "
+            f"subwords, translations of {lengths['translation']:.1f}",
+            f"  ctranslate2 {rates['ctranslate2']:.1f} sentences a second",
+            *(
+                f"  {form} {rates[form]:.1f}, {share:.2f} of that, "
+                f"{record['same'][form]} of {sentences} translations the same"
+                for form, share in record["over_ctranslate2"].items()
+            ),
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -19,8 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, cast
 
-from pipelines import export
-from pipelines.benchmark.measuring import write_results
+from pipelines.benchmark.measuring import export_silently, write_results
 from pipelines.benchmark.peak_memory import check_can_be_measured, peak_megabytes
 from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
@@ -97,8 +96,7 @@ def main(arguments: Sequence[str]) -> None:
 def _export(run_dir: str, directory: Path) -> dict[str, Path]:
     paths = {name: directory / name.replace(" ", "_") for name in FORMS}
     for name, (form, quantization) in FORMS.items():
-        flags = ["--run_dir", run_dir, "--format", form, "--quantization", quantization]
-        export.main([*flags, "--output", str(paths[name])])
+        export_silently(run_dir, form, paths[name], quantization)
     return paths
 
 

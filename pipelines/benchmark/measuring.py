@@ -1,4 +1,4 @@
-"""What the benchmarks share: contestants that take turns, and files of results."""
+"""What the benchmarks share: contestants that take turns, forms to measure, files of results."""
 
 import json
 import statistics
@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from datetime import date
 from pathlib import Path
 
+from pipelines import export
 from pipelines.errors import InputError
+from pipelines.importing import silence
 
 
 def seconds_in_turns(
@@ -51,20 +53,28 @@ def write_results(path: str | None, **results: object) -> None:
         Path(path).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
-def take_one_thread() -> None:
-    """For TensorFlow, which otherwise takes all cores.
+def export_silently(run_dir: str, form: str, output: Path, quantization: str = "none") -> None:
+    """Exports a run, without TensorFlow's warnings that what was exported has no gradients."""
+    flags = ["--run_dir", run_dir, "--format", form, "--quantization", quantization]
+    with silence():
+        export.main([*flags, "--output", str(output)])
+
+
+def take_one_thread(operations_at_once: int = 1) -> None:
+    """For each operation of TensorFlow, which otherwise takes all cores.
+
+    Args:
+        operations_at_once: 0 for one on each core.
 
     Raises:
         InputError: TensorFlow runs already in this process.
     """
-    from pipelines.importing import silence
-
     with silence():
         import tensorflow as tf
 
     try:
         tf.config.threading.set_intra_op_parallelism_threads(1)
-        tf.config.threading.set_inter_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(operations_at_once)
     except RuntimeError as error:
         raise InputError(f"this needs a process of its own: {error}") from error
 

@@ -18,8 +18,12 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-from pipelines import export
-from pipelines.benchmark.measuring import ratios, seconds_in_turns, write_results
+from pipelines.benchmark.measuring import (
+    export_silently,
+    ratios,
+    seconds_in_turns,
+    write_results,
+)
 from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError, check_positive, quoted
@@ -68,8 +72,7 @@ def main(arguments: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as directory:
         for quantization in QUANTIZATIONS:
             site = Path(directory) / quantization
-            options = ["--format", "web", "--quantization", quantization, "--output", str(site)]
-            export.main(["--run_dir", flags.run_dir, *options])
+            export_silently(flags.run_dir, "web", site, quantization)
             records.append({"quantization": quantization, **_measure(site, parts, flags)})
     print("| model | MB | sentences/s in Python | in the page | share | start, s |")
     print("|---|---|---|---|---|---|")

@@ -6,12 +6,14 @@ import pytest
 
 from pipelines.benchmark import (
     attention,
+    callers,
     compatibility,
     data,
     decoding,
     graph_memory,
     graph_peer,
     memory,
+    training_memory,
     training_step,
     web,
     window,
@@ -46,13 +48,19 @@ def test_a_ratio_is_the_median_of_those_within_turns():
     assert ratios(turns, "a") == {"b": 3.0}
 
 
-def test_attention(tmp_path, monkeypatch):
-    sizes = {"lengths": [3, 5], "tokens": 10, "num_heads": 1, "head_dim": 2, "turns": 1}
+def test_attention(tmp_path, monkeypatch, capsys):
+    sizes = {
+        "lengths": [5], "tokens": 10, "num_heads": 1, "head_dim": 2, "turns": 1,
+        "max_relative_positions": [2], "dtype": "bfloat16",
+    }  # fmt: skip
     results = measure(attention.main, tmp_path, monkeypatch, **sizes)
-    assert [(r["xla"], r["T"]) for r in results["ratios"]] == [
-        (x, T) for x in (0, 1) for T in (3, 5)
+    assert [(r["xla"], r["table"], r["T"]) for r in results["ratios"]] == [
+        (x, table, 5) for x in (0, 1) for table in ("shared", "per head")
     ]
-    assert all(r[name] > 0 for r in results["ratios"] for name in ("transpose_reshape", "bucketed"))
+    for record in results["ratios"]:
+        assert set(record["over_plain"]) == {"auto", "transpose_reshape", "bucketed"}
+        assert all(ratio > 0 for ratio in (*record["over_plain"].values(), record["over_keras"]))
+    assert "XLA    per head  k   2  T    5  auto" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -68,8 +76,16 @@ def test_compatibility(tmp_path, monkeypatch, capsys):
 def test_training_step(tmp_path, monkeypatch, capsys):
     sizes = {"preset": "tiny", "vocabulary_size": 20, "tokens": 12, "length": 4, "turns": 1}
     results = measure(training_step.main, tmp_path, monkeypatch, **sizes)
-    assert set(results["ratios"]) == {"transpose_reshape", "bucketed"}
+    assert set(results["ratios"]) == {"relative"}
     assert "target tokens a second" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_training_memory(tmp_path, monkeypatch):
+    sizes = {"preset": "tiny", "vocabulary_size": 20, "tokens": 12, "length": 4}
+    results = measure(training_memory.main, tmp_path, monkeypatch, **sizes)
+    assert set(results["megabytes"]) == set(training_step.CONTESTANTS)
+    assert all(100 < megabytes < 10_000 for megabytes in results["megabytes"].values())
 
 
 @pytest.mark.slow
@@ -133,9 +149,46 @@ def test_decoding(trained_run, corpus, tmp_path):
     sizes = {"run_dir": trained_run, "source": corpus / "test.en", "sentences": 8, "turns": 1}
     result = run_command("benchmark.decoding", flags(**sizes, output=output))
     assert result.returncode == 0, result.stderr
+    assert "WARNING" not in result.stderr
     records = json.loads(output.read_text())["decoding"]
-    assert [record["batch"] for record in records] == [32, 1]
-    assert all(rate > 0 for record in records for rate in record["per_s"].values())
+    assert [(record["batch"], record["sentences"]) for record in records] == [(32, 8), (1, 1)]
+    assert [record["same"] for record in records] == [
+        {"saved_model": 8},
+        {"saved_model": 1, "tflite": 1},
+    ]
+    for record in records:
+        assert all(rate > 0 for rate in record["per_s"].values())
+        assert all(1 < length < 12 for length in record["subwords"].values())
+
+
+def test_calls_are_gathered():
+    """Batches of four callers each, as nobody waits for less than a minute alone."""
+    sentences = [f"sentence {number}" for number in range(8)]
+    sizes = {"callers": [4], "max_batch_size": 4, "batch_timeout_micros": 60_000_000}
+    flags = callers.Benchmark("run", "source", **sizes, num_batch_threads=1)
+    translate = callers.gathered(lambda text: {"translation": text + "!"}, flags)
+    together = callers.Callers(4, translate, sentences)
+    answers = together()
+    assert together.turns == [answers]
+    assert [a.translation.decode() for a in answers] == [f"{sentence}!" for sentence in sentences]
+    assert {answer.batch for answer in answers} == {4}
+
+
+@pytest.mark.slow
+def test_callers(trained_run, corpus, tmp_path):
+    """In a process of its own, which may choose how many threads TensorFlow has."""
+    output = tmp_path / "results.json"
+    sizes = {"source": corpus / "test.en", "sentences": 8, "callers": [1, 4], "turns": 1}
+    result = run_command("benchmark.callers", flags(run_dir=trained_run, **sizes, output=output))
+    assert result.returncode == 0, result.stderr
+    assert "8 of 8 as alone" in result.stdout and "WARNING" not in result.stderr
+    records = json.loads(output.read_text())["callers"]
+    assert [record["callers"] for record in records] == [1, 4]
+    for record in records:
+        for way in (record["straight"], record["gathered"]):
+            assert way["same"] == 8 and 1 <= way["batch"] <= record["callers"]
+            assert 0 < way["median_ms"] <= way["percentile_95_ms"]
+        assert record["straight"]["batch"] == 1
 
 
 @pytest.mark.slow
@@ -198,6 +251,21 @@ def test_forms(trained_run, corpus, tmp_path):
             "sentences must be at least 8, got 7",
         ),
         (
+            decoding.main,
+            {"run_dir": "r", "source": "s", "turns": 0},
+            "turns must be at least 1, got 0",
+        ),
+        (
+            callers.main,
+            {"run_dir": "r", "source": "s", "callers": [1, 9], "sentences": 8},
+            "callers must be from 1 to sentences, 8, got [1, 9]",
+        ),
+        (
+            callers.main,
+            {"run_dir": "r", "source": "s", "batch_timeout_micros": -1},
+            "batch_timeout_micros must be at least 0, got -1",
+        ),
+        (
             web.main,
             {"run_dir": "r", "source": "s", "sentences": 0},
             "sentences must be at least 1, got 0",
@@ -210,3 +278,13 @@ def test_wrong_flags_are_told(main, values, message, monkeypatch, capsys):
     assert call(main, flags(**values), monkeypatch) == 2
     told = capsys.readouterr().err
     assert told.startswith("error: ") and message in told and told.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("main", "rule"), [(callers.main, "128 sentences"), (decoding.main, "at least 8 sentences")]
+)
+def test_a_short_source_is_told(main, rule, tmp_path, monkeypatch, capsys):
+    source = tmp_path / "short.en"
+    source.write_text("a\nb\n")
+    assert call(main, flags(run_dir="r", source=source), monkeypatch) == 2
+    assert f"source must have {rule}, but {source} has 2" in capsys.readouterr().err

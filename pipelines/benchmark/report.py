@@ -1,0 +1,97 @@
+"""The tables of docs/pages/speed.md, made of the results of several benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Results = Mapping[str, Any]
+
+
+def training_steps(steps: Sequence[Results], memories: Sequence[Results]) -> str:
+    """Relative positions over sinusoids: updates a second, and memory where it was measured."""
+    memory = {(m["settings"]["preset"], m["settings"]["precision"]): m for m in memories}
+    head = ["preset", "precision", "ids a side", "length", "updates/s over sinusoidal"]
+    head += ["memory over sinusoidal", "sinusoidal"]
+    rows = []
+    for step in steps:
+        settings = step["settings"]
+        found = memory.get((settings["preset"], settings["precision"]))
+        cells = ["", ""]
+        if found:
+            size = found["megabytes"]
+            ratio = size["relative"] / size["sinusoidal"]
+            cells = [f"{ratio:.3f}", f"{size['sinusoidal']:,.0f} MB"]
+        rate = 1 / step["ratios"]["relative"]
+        name = settings["precision"].removeprefix("mixed_")
+        sizes = [f"{settings['tokens']:,}", str(settings["length"])]
+        rows.append([f"`{settings['preset']}`", name, *sizes, f"{rate:.3f}", *cells])
+    return _table(head, rows)
+
+
+def trainings(results: Mapping[str, Results]) -> str:
+    """Beside OpenNMT-tf, by preset."""
+    head = ["preset", "", "source and target tokens/s", "of OpenNMT-tf's", "GFLOP/s"]
+    head += ["share of a matrix product's"]
+    rows = [
+        [
+            f"`{preset}`",
+            record["name"].replace("mixed_", ""),
+            f"{record['tokens_per_second']:,.0f}",
+            f"{record['over_opennmt_tf']:.2f}",
+            f"{record['operations_per_second'] / 1e9:.0f}",
+            f"{record['share_of_peak']:.0%}",
+        ]
+        for preset, result in results.items()
+        for record in result["training"]
+    ]
+    return _table(head, rows)
+
+
+def decoding(results: Mapping[str, Results]) -> str:
+    """Beside CTranslate2, by name of the model."""
+    head = ["model", "batch", "CTranslate2, sentences/s", "SavedModel", "TFLite", "the same"]
+    rows = []
+    for name, result in results.items():
+        for record in result["decoding"]:
+            shares = record["over_ctranslate2"]
+            same = min(record["same"].values())
+            cells = [f"{shares[form]:.2f}" if form in shares else "" for form in _FORMS]
+            theirs = f"{record['per_s']['ctranslate2']:.1f}"
+            rows.append([name, str(record["batch"]), theirs, *cells])
+            rows[-1].append(f"{same} of {record['sentences']}")
+    return _table(head, rows)
+
+
+_FORMS = ("saved_model", "tflite")
+
+
+def callers(results: Results) -> str:
+    """Several callers of one SavedModel, straight and gathered into batches."""
+    head = ["callers", "straight, sentences/s", "95% within", "gathered, sentences/s"]
+    head += ["95% within", "sentences a batch"]
+    rows = []
+    for record in results["callers"]:
+        straight, gathered = record["straight"], record["gathered"]
+        cells = [f"{straight['per_s']:.1f}", f"{straight['percentile_95_ms']:.0f} ms"]
+        cells += [f"{gathered['per_s']:.1f}", f"{gathered['percentile_95_ms']:.0f} ms"]
+        rows.append([str(record["callers"]), *cells, f"{gathered['batch']:.1f}"])
+    return _table(head, rows)
+
+
+def memory(results: Results) -> str:
+    """A layer beside Keras's, in graphs that know the lengths, and that do not."""
+    head = ["", "T", "Keras", "here", "Keras, lengths unknown", "here"]
+    found = {(m["training"], m["mode"], m["T"]): m for m in results["memory"]}
+    rows = []
+    for training, name in ((False, "forward"), (True, "training")):
+        for length in results["settings"]["lengths"]:
+            pairs = [found[training, mode, length] for mode in ("graph", "unknown lengths")]
+            sizes = [pair[key] for pair in pairs for key in ("keras", "relative")]
+            rows.append([name, f"{length:,}", *(f"{size:,.0f} MB" for size in sizes)])
+    return _table(head, rows)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
