@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from pipelines.benchmark import forms, web
-from pipelines.classification import report
+from pipelines.benchmark import attention, forms, report, web
+from pipelines.classification import report as positions_report
 from pipelines.classification.models import POSITIONS
 from pipelines.corpora.demo.corpus import DemoCorpus
 from pipelines.files.records import read_json
@@ -90,7 +90,7 @@ def test_what_positions_reach_is_as_measured(name):
     found = json.loads(path.read_text(encoding="utf-8"))
     seeds = [sorted(r["seed"] for r in found["runs"] if r["position"] == p) for p in POSITIONS]
     assert len(seeds[0]) >= 2 and all(others == seeds[0] for others in seeds)
-    assert report.markdown(found) in read(PAGES / "known-code.md")
+    assert positions_report.markdown(found) in read(PAGES / "known-code.md")
 
 
 def test_what_dependencies_add_is_as_measured():
@@ -129,6 +129,35 @@ def test_the_page_beside_python_is_as_measured():
         found = read_json(BENCHMARKS / f"{file}.json")
         for record in found["web"]:
             assert web.row(record, run) in read(PAGES / "deployment.md")
+
+
+def speed(stem):
+    return read_json(BENCHMARKS / f"{stem}.json")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_attention_is_as_measured(dtype):
+    found = speed(f"attention_{dtype}")
+    assert found["settings"]["dtype"] == dtype
+    page = read(PAGES / "speed.md")
+    assert attention.markdown(found, 16) in page
+    assert f"{attention.share_of_best(found):.0%} of the points in {dtype}" in page
+
+
+def test_speed_and_memory_are_as_measured():
+    page = read(PAGES / "speed.md")
+    steps = [
+        speed(f"training_step_{preset}_{precision}")
+        for preset in ("base", "big")
+        for precision in ("float32", "mixed_bfloat16")
+    ]
+    memories = [speed(f"training_memory_{preset}") for preset in ("base", "big")]
+    assert report.training_steps(steps, memories) in page
+    assert report.trainings({"tiny": speed("opennmt_tiny")}) in page
+    models = {"`tiny`": speed("decoding"), "`base`": speed("decoding_base")}
+    assert report.decoding(models) in page
+    assert report.callers(speed("callers")) in page
+    assert report.memory(speed("memory")) in page
 
 
 def test_decoding_is_as_measured():
