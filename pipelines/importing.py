@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import importlib.util
 import os
+import platform
 import sys
 from collections.abc import Iterator
 from types import ModuleType
@@ -18,9 +19,13 @@ def load_tensorflow() -> None:
 
     TensorFlow writes lines of its own when it is loaded and when it looks for GPUs, whatever its
     log level. Command lines call this, once their flags are known to be right, before they import
-    anything that needs TensorFlow or Keras. What its tensors free is kept (`pipelines.allocator`).
+    anything that needs TensorFlow or Keras. What its tensors free is kept (`pipelines.allocator`),
+    and its products are those of oneDNN unless `TF_ENABLE_ONEDNN_OPTS` is set: left to itself it
+    takes them with AVX-512 alone, though they are faster with AVX2, too.
     """
     keep_freed_memory()
+    if platform.machine().lower() in ("x86_64", "amd64"):
+        os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     with progress("loading TensorFlow"), silence():
         import tensorflow
 

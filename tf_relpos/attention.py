@@ -195,7 +195,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         """Keys and values `[B, S, N, H]` of the inputs `[B, S, D]`."""
         value = _without_mask(value)
         key = value if key is None else _without_mask(key)
-        return self._key_dense(key), self._value_dense(value)
+        return of_positions(self._key_dense, key), of_positions(self._value_dense, value)
 
     def project_heads(self, value: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values `[B, N, S, H]` of the inputs `[B, S, D]`, for `attend_to`."""
@@ -219,7 +219,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         """
         query = _without_mask(query)
         attended, weights = self._compute_attention(
-            self._query_dense(query),
+            of_positions(self._query_dense, query),
             key,
             value,
             attention_mask,
@@ -231,8 +231,8 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
 
     def _output(self, query: Tensor, attended: Tensor) -> Tensor:
         if self._use_gate:
-            attended = ops.multiply(attended, self._gate_dense(query))
-        return self._output_dense(attended)
+            attended = ops.multiply(attended, of_positions(self._gate_dense, query))
+        return of_positions(self._output_dense, attended, num_axes=2)
 
     def _compute_attention(
         self,
@@ -351,8 +351,11 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         """The softmax of Eq. 4, `[B, ..., N, T, S]`, in single precision at least."""
         if self.is_additive:
             return self._masked_softmax(self._additive_scores(query, key, tables, relations), mask)
-        equation = "btnh,bnsh->bnts" if len(query.shape) == 4 else self._scores_equation
-        scores = ops.einsum(equation, query, key)
+        if len(query.shape) == 4:
+            # Not an einsum, whose gradient TensorFlow computes with more transpositions.
+            scores = ops.matmul(_heads_first(query), ops.swapaxes(key, -1, -2))
+        else:
+            scores = ops.einsum(self._scores_equation, query, key)
         if "key" in tables:
             scores = scores + self._scores_of_edges(query, relations, tables["key"])
         return self._masked_softmax(scores, mask)
@@ -361,8 +364,10 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         self, weights: Tensor, value: Tensor, tables: dict[str, Tensor], relations: Relations | None
     ) -> Tensor:
         """Eq. 3, with the axes of the projected query."""
-        equation = "bnts,bnsh->btnh" if len(weights.shape) == 4 else self._combine_equation
-        attended = ops.einsum(equation, weights, value)
+        if len(weights.shape) == 4:
+            attended = _heads_first(ops.matmul(weights, value))
+        else:
+            attended = ops.einsum(self._combine_equation, weights, value)
         if "value" not in tables:
             return attended
         edges = self._values_of_edges(weights, relations, tables["value"])
@@ -752,8 +757,44 @@ def _as_int(size: Any) -> Any:
 
 
 def _heads_first(x: Tensor) -> Tensor:
-    """`[B, S, N, H]` as `[B, N, S, H]`."""
+    """`[B, S, N, H]` as `[B, N, S, H]`, and back."""
     return ops.transpose(x, (0, 2, 1, 3))
+
+
+def product(dense: keras.layers.EinsumDense, x: Tensor, *axes: int) -> Tensor:
+    """What a projection of the attention makes of rows, as rows: one product of matrices.
+
+    Args:
+        dense: the projection.
+        x: `[any, features]`.
+        *axes: what it takes the features as.
+    """
+    if dense.quantization_mode is not None:
+        y = dense(ops.reshape(x, (1, -1, *axes)))
+        return ops.reshape(y, (-1, math.prod(y.shape[2:])))
+    x = ops.cast(x, dense.compute_dtype)
+    y = ops.matmul(x, ops.cast(ops.reshape(dense.kernel, (x.shape[-1], -1)), x.dtype))
+    if dense.bias is not None:
+        y = y + ops.cast(ops.reshape(dense.bias, (-1,)), x.dtype)
+    return y if dense.activation is None else dense.activation(y)
+
+
+def of_positions(dense: keras.layers.EinsumDense, x: Tensor, num_axes: int = 1) -> Tensor:
+    """What a projection makes of `[B, ..., T, features]`, by one product for all positions.
+
+    Called itself, it makes one for each sentence, and TensorFlow sums as many gradients of its
+    kernel.
+
+    Args:
+        dense: the projection.
+        x: its input.
+        num_axes: how many axes the features have.
+    """
+    if dense.quantization_mode is not None or dense.activity_regularizer is not None:
+        return dense(x)
+    positions, axes = ops.shape(x)[:-num_axes], x.shape[-num_axes:]
+    y = product(dense, ops.reshape(x, (-1, math.prod(axes))), *axes)
+    return ops.reshape(y, (*positions, *filter(None, dense.partial_output_shape)))
 
 
 def _repeat_heads(table: Tensor, free: list[Any]) -> Tensor:

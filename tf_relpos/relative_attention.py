@@ -5,13 +5,12 @@ Axes: B batch, T query positions, S key positions, N heads, H head size, D model
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import keras
 from keras import ops
 
-from tf_relpos.attention import EdgeAttention
+from tf_relpos.attention import EdgeAttention, of_positions, product
 from tf_relpos.caches import given
 from tf_relpos.config import check_boolean, check_distance, check_max_relative_position
 from tf_relpos.relations import (
@@ -228,8 +227,8 @@ class RelativeMultiHeadAttention(EdgeAttention):
         """
         self._check_terms("score_terms")
         self._check_free_axes(query.shape, value.shape)
-        q = self._scaled(self._query_dense(query))
-        content = ops.einsum(self._scores_equation, q, self._key_dense(value))
+        q = self._scaled(of_positions(self._query_dense, query))
+        content = ops.einsum(self._scores_equation, q, of_positions(self._key_dense, value))
         if not self.relation_keys:
             return content, ops.zeros_like(content)
         table = ops.cast(ops.convert_to_tensor(self.relation_key_embeddings), q.dtype)
@@ -256,7 +255,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
                 "`distance_scores` needs a layer with `relative_keys`. Received: "
                 f"relative_keys={self.relation_keys}"
             )
-        q = self._scaled(self._query_dense(query))
+        q = self._scaled(of_positions(self._query_dense, query))
         table = ops.cast(ops.convert_to_tensor(self.relation_key_embeddings), q.dtype)
         labels = ops.arange(self.num_relations, dtype="int32")
         labels = ops.broadcast_to(labels, (ops.shape(query)[1], self.num_relations))
@@ -322,7 +321,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
             denses = {name: getattr(self, f"_{name}_dense") for name in names}
             rows = ops.concatenate(
                 [
-                    _product(dense, x, x.shape[-1]) * ops.cast(self._factor(name), x.dtype)
+                    product(dense, x, x.shape[-1]) * ops.cast(self._factor(name), x.dtype)
                     for name, dense in denses.items()
                 ],
                 axis=-1,
@@ -379,7 +378,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
             attended = ops.reshape(attended, (-1,)) + ops.reshape(_times(weights, a), (-1,))
             attended = ops.reshape(attended, (-1, N, K, H))
         rows = ops.reshape(ops.transpose(attended, (0, 2, 1, 3)), (-1, N * H))
-        return _product(self._output_dense, rows, N, H)
+        return product(self._output_dense, rows, N, H)
 
     def _additive_step_scores(self, query: Tensor, keys: Tensor, K: Any) -> Tensor:
         """`[B, N, K, S]` of queries `[B, N, K, H]` at one position, whose edges are in the keys
@@ -520,22 +519,6 @@ def _fit(x: Tensor, length: int | Tensor) -> Tensor:
     x = x[:, :length]
     B, T, *rest = ops.shape(x)
     return ops.concatenate([x, ops.zeros((B, length - T, *rest), x.dtype)], axis=1)
-
-
-def _product(dense: keras.layers.Layer, x: Tensor, *axes: int) -> Tensor:
-    """What an `EinsumDense` of the attention makes of rows, as rows: one product of matrices, where
-    the layer itself makes one for each row.
-
-    Args:
-        dense: the layer.
-        x: `[any, features]`.
-        *axes: what the layer takes the features as.
-    """
-    if dense.quantization_mode is not None:
-        y = dense(ops.reshape(x, (1, -1, *axes)))
-        return ops.reshape(y, (-1, math.prod(y.shape[2:])))
-    y = ops.matmul(x, ops.cast(ops.reshape(dense.kernel, (x.shape[-1], -1)), x.dtype))
-    return y if dense.bias is None else y + ops.cast(ops.reshape(dense.bias, (-1,)), x.dtype)
 
 
 def _times(x: Tensor, a: Tensor) -> Tensor:
