@@ -792,9 +792,10 @@ def of_positions(dense: keras.layers.EinsumDense, x: Tensor, num_axes: int = 1) 
     """
     if dense.quantization_mode is not None or dense.activity_regularizer is not None:
         return dense(x)
-    positions, axes = ops.shape(x)[:-num_axes], x.shape[-num_axes:]
+    positions, kernel = ops.shape(x)[:-num_axes], dense.kernel.shape
+    axes, outputs = kernel[:num_axes], kernel[num_axes:]
     y = product(dense, ops.reshape(x, (-1, math.prod(axes))), *axes)
-    return ops.reshape(y, (*positions, *filter(None, dense.partial_output_shape)))
+    return ops.reshape(y, (*positions, *outputs))
 
 
 def _repeat_heads(table: Tensor, free: list[Any]) -> Tensor:

@@ -104,9 +104,9 @@ def choose_implementation(implementation: str, relations: Relations, table: Tens
     """Resolves "auto": bucketing, save for one query, which the paper's form needs one product for,
     and where a graph knows that sentences are short for the table.
 
-    `pipelines.benchmark.attention` measured it on CPU cores (results beside it), with R = 33: where
-    all sentences have the labels `[T, S]`, bucketing is the faster one from about S = 4 R on, or
-    S = R if the table has heads.
+    `pipelines.benchmark.attention` measured it on CPU cores (results beside it), with R = 17, 33
+    and 129: where all sentences have the labels `[T, S]`, bucketing is the faster one from about
+    S = 2 R + 96 on, or S = R if the table has heads.
 
     Raises:
         ValueError: `implementation` is none of `IMPLEMENTATIONS`.
@@ -120,7 +120,8 @@ def choose_implementation(implementation: str, relations: Relations, table: Tens
     elif len(relations.shape) == 2:
         T, S = relations.shape
     is_one = isinstance(T, int) and T == 1
-    is_short = isinstance(S, int) and num_labels * (1 if heads else 4) >= S
+    longest = num_labels if heads else 2 * num_labels + 96
+    is_short = isinstance(S, int) and longest >= S
     return "transpose_reshape" if is_one or is_short else "bucketed"
 
 
