@@ -1,5 +1,7 @@
 """What is imported when: a mistyped flag is answered before anything slow is."""
 
+import platform
+
 import pytest
 
 from tests.support.layer_checks import run_python
@@ -121,3 +123,27 @@ print(import_alone("tf_relpos.config").TransformerConfig is tf_relpos.Transforme
 """
     )
     assert output == "True"
+
+
+@pytest.mark.parametrize(("setting", "expected"), [(None, "_MklMatMul"), ("0", "MatMul")])
+def test_products_are_those_of_onednn(setting, expected, monkeypatch):
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        pytest.skip("TensorFlow has them on x86 processors")
+    monkeypatch.delenv("TF_ENABLE_ONEDNN_OPTS", raising=False)
+    if setting:
+        monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", setting)
+    output = run_python(
+        """
+from pipelines.importing import load_tensorflow
+load_tensorflow()
+import tensorflow as tf
+from tensorflow.core.protobuf import config_pb2
+options, metadata = config_pb2.RunOptions(output_partition_graphs=True), config_pb2.RunMetadata()
+with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    x = tf.compat.v1.placeholder("float32", [4, 4])
+    session.run(x @ x, {x: [[1.0] * 4] * 4}, options, metadata)
+nodes = [node.op for graph in metadata.partition_graphs for node in graph.node]
+print(*(op for op in nodes if "MatMul" in op))
+"""
+    )
+    assert output == expected

@@ -66,6 +66,15 @@ def test_equals_keras_when_both_terms_are_off(rng, causal, options):
         assert_close(actual, expected, tolerance=1e-6)
 
 
+def test_activity_regularizer_sees_what_the_projections_make(rng):
+    theirs, ours = pair_without_relations(activity_regularizer=keras.regularizers.L2(0.1))
+    inputs = arrays_of(rng, query=(B, T, D), value=(B, S, D))
+    for layer in (theirs, ours):
+        layer(**inputs)
+    assert len(theirs.losses) >= 4
+    assert_close(np.stack([to_numpy(x) for x in ours.losses]), np.stack(theirs.losses))
+
+
 def test_weights_of_keras_transfer_by_the_same_names(rng):
     """A model trained with Keras's layer lends its projections; tables of 0 add nothing."""
     theirs = keras.layers.MultiHeadAttention(N, H)

@@ -1,11 +1,11 @@
 """What is never made, forward or backward: in `bucketed` a tensor of all pairs by H, or by R; in
-additive compatibility one of all pairs of all heads by H."""
+additive compatibility one of all pairs of all heads by H; a kernel's gradient for each sentence."""
 
 import keras
 import numpy as np
 import pytest
 
-from tf_relpos import RelationAwareAttention, attention
+from tf_relpos import RelationAwareAttention, RelativeMultiHeadAttention, attention
 
 pytestmark = pytest.mark.tensorflow_only
 
@@ -66,3 +66,30 @@ def test_additive_compatibility_holds_no_vectors_of_pairs(monkeypatch):
             assert largest(form, shared, **options) < 3 * B * N * T * S
     monkeypatch.setattr(attention, "additive_scores", made_at_once)
     assert largest("pair", True, **options) >= B * N * T * S * H
+
+
+def ranks_of_kernel_gradients(layer, shape, dim):
+    import tensorflow as tf
+
+    layer.build(shape, shape)
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(x, x, training=True) ** 2)
+        return tape.gradient(loss, layer.trainable_variables)
+
+    graph = tf.function(step).get_concrete_function(tf.TensorSpec(shape)).graph
+    return [
+        len(tensor.shape)
+        for operation in graph.get_operations()
+        for tensor in operation.outputs
+        if "MatMul" in operation.type and tensor.shape[-2:] == (dim, dim)
+    ]
+
+
+def test_gradients_of_kernels_are_not_made_by_sentence():
+    """Keras's layer makes B of them, and sums them up."""
+    shape = (8, 2, 32)
+    for ours in (shape, (None, None, 32)):
+        assert ranks_of_kernel_gradients(RelativeMultiHeadAttention(4, 8, 2), ours, 32) == [2] * 4
+    assert 3 in ranks_of_kernel_gradients(keras.layers.MultiHeadAttention(4, 8), shape, 32)
