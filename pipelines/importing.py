@@ -24,7 +24,7 @@ def load_tensorflow() -> None:
     takes them with AVX-512 alone, though they are faster with AVX2, too.
     """
     keep_freed_memory()
-    if platform.machine().lower() in ("x86_64", "amd64"):
+    if platform.machine().lower() in ("x86_64", "amd64") and "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
     with progress("loading TensorFlow"), silence():
         import tensorflow

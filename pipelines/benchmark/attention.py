@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tensorflow import Tensor
 
 _TABLES = {"shared": True, "per head": False}
+_MODES = {"graph": False, "XLA": True}
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Benchmark:
     """k"""
     tables: list[str] = field(default_factory=lambda: [*_TABLES])
     """of relative positions: shared by the heads, per head"""
+    modes: list[str] = field(default_factory=lambda: [*_MODES])
+    """how it is compiled: graph, XLA"""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """of everything but the softmax, which is float32"""
     turns: int = 7
@@ -54,9 +57,10 @@ class Benchmark:
             raise InputError(
                 f"max_relative_positions must be at least 1, got {self.max_relative_positions}"
             )
-        for name in self.tables:
-            if name not in _TABLES:
-                raise InputError(f"tables must be of {', '.join(_TABLES)}, got {name}")
+        for flag, names, known in (("tables", self.tables, _TABLES), ("modes", self.modes, _MODES)):
+            for name in names:
+                if name not in known:
+                    raise InputError(f"{flag} must be of {', '.join(known)}, got {name}")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -82,7 +86,7 @@ def main(arguments: Sequence[str]) -> None:
 def markdown(results: Mapping[str, Any], k: int) -> str:
     """A table of one k: `auto` over plain attention, and the whole layer over Keras's."""
     by_place = {(r["xla"], r["table"], r["T"]): r for r in results["ratios"] if r["k"] == k}
-    columns = [(xla, table) for xla in (False, True) for table in _TABLES]
+    columns = list(dict.fromkeys((xla, table) for xla, table, _ in by_place))
     names = [f"{table}{', XLA' if xla else ''}" for xla, table in columns]
     head = ["T", *(f"core, {name}" for name in names), *(f"layer, {name}" for name in names)]
     lines = [head, ["---"] * len(head)]
@@ -102,10 +106,10 @@ def share_of_best(results: Mapping[str, Any], within: float = 1.1) -> float:
 
 def _points(flags: Benchmark) -> Iterator[dict[str, Any]]:
     places = itertools.product(
-        (False, True), flags.tables, flags.max_relative_positions, flags.lengths
+        flags.modes, flags.tables, flags.max_relative_positions, flags.lengths
     )
-    for xla, table, k, length in places:
-        yield {"xla": xla, "table": table, "k": k, "T": length}
+    for mode, table, k, length in places:
+        yield {"xla": _MODES[mode], "table": table, "k": k, "T": length}
 
 
 def _attention_core(flags: Benchmark, xla: bool, table: str, k: int, T: int) -> dict[str, float]:

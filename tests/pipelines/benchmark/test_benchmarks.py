@@ -237,6 +237,8 @@ def test_forms(trained_run, corpus, tmp_path):
         (attention.main, {"lengths": 5000}, "lengths must be from 1 to tokens, 4096, got [5000]"),
         (attention.main, {"head_dim": 0}, "head_dim must be at least 1, got 0"),
         (attention.main, {"dtype": "int8"}, "int8"),
+        (attention.main, {"tables": "own"}, "tables must be of shared, per head, got own"),
+        (attention.main, {"modes": "eager"}, "modes must be of graph, XLA, got eager"),
         (memory.main, {"lengths": 1}, "lengths must be at least 2, got [1]"),
         (window.main, {"window": 0}, "window must be at least 1, got 0"),
         (window.main, {"lengths": 1}, "lengths must be at least 2, got [1]"),
