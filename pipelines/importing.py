@@ -20,8 +20,8 @@ def load_tensorflow() -> None:
     TensorFlow writes lines of its own when it is loaded and when it looks for GPUs, whatever its
     log level. Command lines call this, once their flags are known to be right, before they import
     anything that needs TensorFlow or Keras. What its tensors free is kept (`pipelines.allocator`),
-    and its products are those of oneDNN unless `TF_ENABLE_ONEDNN_OPTS` is set: left to itself it
-    takes them with AVX-512 alone, though they are faster with AVX2, too.
+    and its products are those of oneDNN unless `TF_ENABLE_ONEDNN_OPTS` is set: left to itself
+    it takes them on processors with AVX-512 alone.
     """
     keep_freed_memory()
     if platform.machine().lower() in ("x86_64", "amd64") and "tensorflow" not in sys.modules:

@@ -12,31 +12,20 @@ from pipelines.benchmark import training_step
 from pipelines.benchmark.measuring import settings_of, write_results
 from pipelines.benchmark.peak_memory import check_can_be_measured, in_a_process, peak_megabytes
 from pipelines.command_line import parse_flags, run
-from pipelines.errors import InputError
 
 _UPDATES = 3  # the first one compiles
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class Benchmark(training_step.Step):
     """What to measure."""
 
-    preset: str = "base"
-    """tiny, base, big, ..."""
-    vocabulary_size: int = 32_768
-    """V"""
-    tokens: int = 4096
-    """target tokens in a batch, and as many source tokens"""
     length: int = 64
     """of each side of a pair"""
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     """of the computation"""
     output: str | None = None
     """a JSON file to write"""
-
-    def __post_init__(self):
-        if not 1 <= self.length <= self.tokens:
-            raise InputError(f"length must be from 1 to tokens, {self.tokens}, got {self.length}")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -47,17 +36,14 @@ def main(arguments: Sequence[str]) -> None:
     settings = settings_of(flags)
     megabytes: dict[str, float] = {}
     for position in training_step.CONTESTANTS:
-        megabytes[position] = in_a_process(measured, position, *settings.values())
+        megabytes[position] = in_a_process(measured, position, flags)
         ratio = megabytes[position] / megabytes["sinusoidal"]
         print(f"{position}: {megabytes[position]:,.0f} MB, {ratio:.3f} of sinusoidal", flush=True)
     write_results(flags.output, settings=settings, megabytes=megabytes)
 
 
-def measured(
-    position: str, preset: str, vocabulary_size: int, tokens: int, length: int, precision: str
-) -> float:
+def measured(position: str, flags: Benchmark) -> float:
     """The most megabytes that the process has held after some updates of a contestant."""
-    flags = training_step.Benchmark(preset, vocabulary_size, tokens, length, precision)  # type: ignore[arg-type]
     update = training_step.update_of(flags, position)
     for _ in range(_UPDATES):
         update()

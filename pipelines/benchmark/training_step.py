@@ -11,14 +11,15 @@ from typing import Literal
 
 from pipelines.benchmark.measuring import ratios, seconds_in_turns, settings_of, write_results
 from pipelines.command_line import parse_flags, run
+from pipelines.config import TrainingConfig, default_config
 from pipelines.errors import InputError
 
 CONTESTANTS = ("sinusoidal", "relative")  # positions of `TransformerConfig`
 
 
 @dataclass(frozen=True)
-class Benchmark:
-    """What to measure."""
+class Step:
+    """An update to measure."""
 
     preset: str = "base"
     """tiny, base, big, ..."""
@@ -30,14 +31,21 @@ class Benchmark:
     """of each side of a pair"""
     precision: Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"] = "auto"
     """float32, mixed_bfloat16, mixed_float16 or auto"""
+
+    def __post_init__(self):
+        default_config(self.preset, demo=False)  # refuses one that there is not
+        if not 1 <= self.length <= self.tokens:
+            raise InputError(f"length must be from 1 to tokens, {self.tokens}, got {self.length}")
+
+
+@dataclass(frozen=True)
+class Benchmark(Step):
+    """What to measure."""
+
     turns: int = 5
     """times that each contestant takes a step"""
     output: str | None = None
     """a JSON file to write"""
-
-    def __post_init__(self):
-        if not 1 <= self.length <= self.tokens:
-            raise InputError(f"length must be from 1 to tokens, {self.tokens}, got {self.length}")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -59,13 +67,12 @@ def main(arguments: Sequence[str]) -> None:
     write_results(flags.output, settings=settings, seconds=turns, ratios=over_sinusoidal)
 
 
-def update_of(flags: Benchmark, position: str) -> Callable[[], float]:
+def update_of(flags: Step, position: str) -> Callable[[], float]:
     """An update of a model with such positions, on the same batch each time; it gives the loss."""
     import keras
     import numpy as np
     import tensorflow as tf
 
-    from pipelines.config import TrainingConfig, default_config
     from pipelines.data.dataset import shift_right
     from pipelines.run.models import build_model
     from pipelines.training import devices

@@ -48,6 +48,18 @@ def random_mask(rng, *shape):
     return mask
 
 
+def every_form_of_mask(rng, batch, heads, queries, keys):
+    """Arguments of a call by name: no mask, and one of each kind that a layer takes."""
+    return {
+        "none": {},
+        "causal": {"use_causal_mask": True},
+        "of_keys": {"value_mask": random_mask(rng, batch, keys)},
+        "of_pairs": {"attention_mask": random_mask(rng, queries, keys)},
+        "of_heads": {"attention_mask": random_mask(rng, batch, heads, queries, keys)},
+        "one_row": {"attention_mask": random_mask(rng, batch, 1, keys)},
+    }
+
+
 def oracle(layer, arrays, relations=None, mask=None):
     """What `layer` should return for `arrays`: output, weights alpha and gradients by name."""
     floats = {

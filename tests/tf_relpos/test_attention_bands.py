@@ -5,6 +5,7 @@ import pytest
 
 from tests.support.attention_checks import (
     check_against_oracle,
+    every_form_of_mask,
     oracle,
     random_inputs,
     random_mask,
@@ -88,14 +89,7 @@ def test_half_precision(rng, mode):
 def test_every_form_of_mask(rng, mode, monkeypatch):
     arrays = {n: rng.normal(size=(B, s, D)).astype("float32") for n, s in (("x", T), ("y", S))}
     layer = build(rng)
-    masks = {
-        "none": {},
-        "causal": {"use_causal_mask": True},
-        "of_keys": {"value_mask": random_mask(rng, B, S)},
-        "of_pairs": {"attention_mask": random_mask(rng, T, S)},
-        "of_heads": {"attention_mask": random_mask(rng, B, N, T, S)},
-        "one_row": {"attention_mask": random_mask(rng, B, 1, S)},
-    }
+    masks = every_form_of_mask(rng, B, N, T, S)
 
     def call(tensors):
         return {

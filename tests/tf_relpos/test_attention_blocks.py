@@ -8,6 +8,7 @@ import pytest
 
 from tests.support.attention_checks import (
     check_against_oracle,
+    every_form_of_mask,
     oracle,
     random_inputs,
     random_mask,
@@ -134,14 +135,7 @@ def test_any_labels(rng, mode, form, shapes):
 def test_scores_and_every_form_of_mask(rng, mode, monkeypatch, shapes):
     x, y = (rng.normal(size=(B, n, D)).astype("float32") for n in (T, S))
     layer = build(rng, RelativeMultiHeadAttention, 2, sliding_window=4)
-    masks = {
-        "none": {},
-        "causal": {"use_causal_mask": True},
-        "of_keys": {"value_mask": random_mask(rng, B, S)},
-        "of_pairs": {"attention_mask": random_mask(rng, T, S)},
-        "of_heads": {"attention_mask": random_mask(rng, B, N, T, S)},
-        "one_row": {"attention_mask": random_mask(rng, B, 1, S)},
-    }
+    masks = every_form_of_mask(rng, B, N, T, S)
 
     def call(tensors):
         return {
