@@ -171,16 +171,27 @@ class Transformer(keras.Model):
             table = self.embedding(ops.arange(self.config.vocabulary_size, dtype="int32"))
         return ops.transpose(ops.cast(table, self.compute_dtype))
 
-    def encode(self, source_ids: Any) -> dict[str, Any]:
+    def step_weights(self) -> dict[str, Any]:
+        """What `step` multiplies by, laid out as products of few rows want it.
+
+        Returns:
+            `{"columns": [D, V], "blocks": DecoderBlock.step_weights of each}`.
+        """
+        return {
+            "columns": self._columns(),
+            "blocks": [block.step_weights() for block in self.decoder_blocks],
+        }
+
+    def encode(self, source_ids: Any, step_weights: Any = None) -> dict[str, Any]:
         """What `step` needs to know of the source, computed once for all hypotheses.
 
         Args:
             source_ids: int `[B, S]`.
+            step_weights: from `step_weights`, if that was called before.
 
         Returns:
             `{"mask": bool [B, S], "keys_values": for each decoder block two [B, N, S, H]}`, and
-            `"weights"`, which are of no sentence, as products of few rows want them:
-            `{"columns": [D, V], "blocks": DecoderBlock.step_weights of each}`.
+            `"weights"`, the step weights, which are of no sentence.
         """
         _check_ids("source_ids", source_ids)
         mask = ops.not_equal(source_ids, self.config.pad_id)
@@ -190,10 +201,7 @@ class Transformer(keras.Model):
         keys_values = [
             block.cross_attention.project_heads(encoded) for block in self.decoder_blocks
         ]
-        weights = {
-            "columns": self._columns(),
-            "blocks": [block.step_weights() for block in self.decoder_blocks],
-        }
+        weights = self.step_weights() if step_weights is None else step_weights
         return {"mask": mask, "keys_values": keys_values, "weights": weights}
 
     def initial_cache(

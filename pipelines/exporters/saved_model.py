@@ -2,8 +2,10 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import tensorflow as tf
+from keras import tree
 
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.versions import check_is_new, new_version, write_source
@@ -11,6 +13,7 @@ from pipelines.exporters.warmup import write_warmup_requests
 from pipelines.progress import progress
 from pipelines.translators.base import MAX_ALPHA, MAX_BEAM_SIZE
 from pipelines.translators.keras_model import Translator, search_texts
+from tf_relpos import Transformer
 
 _WARMUP_SENTENCE = "A sentence of common length, to be translated before the first one that counts."
 # What `str.strip` takes away, for RE2.
@@ -81,7 +84,7 @@ class _ServedTranslator(tf.Module):
     def __init__(self, translator: Translator):
         super().__init__()
         self.tokenizer = translator.tokenizer
-        self.variables_of_model = [weight.value for weight in translator.model.weights]
+        model = _SteppingModel(translator.model)
         text = tf.TensorSpec([None], tf.string, name="text")
         beam_size = tf.TensorSpec([], tf.int32, name="beam_size")
         alpha = tf.TensorSpec([], tf.float32, name="alpha")
@@ -91,9 +94,7 @@ class _ServedTranslator(tf.Module):
             text: tf.Tensor, beam_size: tf.Tensor, alpha: tf.Tensor
         ) -> tuple[tf.Tensor, tf.Tensor]:
             source_ids = translator.read(text).to_tensor(translator.model.config.pad_id)
-            texts, scores = search_texts(
-                translator.model, translator.tokenizer, source_ids, beam_size, alpha
-            )
+            texts, scores = search_texts(model, translator.tokenizer, source_ids, beam_size, alpha)
             is_blank = tf.strings.regex_full_match(text, _WHITE_SPACE)[:, tf.newaxis]
             return tf.where(is_blank, "", texts), tf.where(is_blank, 0.0, scores)
 
@@ -118,6 +119,39 @@ class _ServedTranslator(tf.Module):
         self.translate = translate
         self.nbest = nbest
         self.source_length = source_length
+        self.variables_of_model = model.variables()
+
+
+class _SteppingModel:
+    """A model to search with, which lays out its weights for steps once and not at each request.
+
+    Args:
+        model: a `Transformer`, whose weights stay as they are.
+    """
+
+    def __init__(self, model: Transformer):
+        self.config = model.config
+        self.initial_cache = model.initial_cache
+        self.step = model.step
+        self._model = model
+        with tf.GradientTape() as tape:
+            step_weights = model.step_weights()
+        self._step_weights = tree.map_structure(
+            lambda x: tf.Variable(x, trainable=False), step_weights
+        )
+        # What they are made of is read by nothing else, but for the embedding.
+        made_of = {id(variable) for variable in tape.watched_variables()}
+        made_of.discard(id(model.embedding.embeddings.value))
+        self.weights = [weight for weight in model.weights if id(weight.value) not in made_of]
+
+    def encode(self, source_ids: tf.Tensor) -> dict[str, Any]:
+        """See `tf_relpos.search`."""
+        step_weights = tree.map_structure(tf.convert_to_tensor, self._step_weights)
+        return self._model.encode(source_ids, step_weights)
+
+    def variables(self) -> list[tf.Variable]:
+        """All that a search reads."""
+        return [*(weight.value for weight in self.weights), *tree.flatten(self._step_weights)]
 
 
 def _in_range(name: str, value: tf.Tensor, lowest: float, highest: float) -> tf.Tensor:

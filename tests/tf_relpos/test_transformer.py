@@ -72,6 +72,19 @@ def test_step_by_step_equals_all_at_once(rng, position, norm):
         assert_close(step_logits, expected.reshape(B, K, T, V)[:, :, index])
 
 
+def test_weights_of_steps_may_be_made_before(rng):
+    model = make_model(rng)
+    source_ids, target_ids = make_ids(rng, B, S), make_ids(rng, B, 1)
+    weights = model.step_weights()
+    expected = logits(model, source_ids, target_ids)
+    for variable in model.decoder_blocks[0].self_attention._value_dense.weights:
+        variable.assign(ops.zeros_like(variable))
+    for given, is_same in ((weights, True), (None, False)):
+        memory = model.encode(source_ids, given)
+        found, _ = model.step(target_ids, model.initial_cache(memory, 1, 1), 0, memory)
+        assert np.allclose(numpy(found)[:, 0], expected[:, 0], atol=1e-5) == is_same
+
+
 @pytest.mark.tensorflow_only
 def test_caches_grow_where_a_graph_does_not_know_the_length(rng):
     import tensorflow as tf

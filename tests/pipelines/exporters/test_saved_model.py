@@ -68,6 +68,21 @@ def test_both_signatures_translate_like_the_translator():
         assert np.all(np.diff(scores) <= 0)
 
 
+def test_the_weights_of_steps_are_laid_out_once_for_all_requests():
+    """And what they are made of is left out, but for the embedding, which is also looked up in."""
+    translator, path = serving_model.exported()
+    config = translator.model.config
+    D, V, decoders = config.model_dim, config.vocabulary_size, config.decoder_layers
+    module = tf.saved_model.load(path)
+    shapes = [tuple(variable.shape) for variable in module.variables_of_model]
+    kernels = [shape for shape in shapes if shape == (D, config.num_heads, D // config.num_heads)]
+    assert len(kernels) == 3 * config.encoder_layers + 2 * decoders  # of keys and values across
+    assert shapes.count((D, 3 * D)) == shapes.count((D, D)) == decoders
+    assert shapes.count((D, V)) == shapes.count((V, D)) == 1
+    read = set(map(id, module.signatures["serving_default"].variables))
+    assert read == set(map(id, module.variables_of_model))
+
+
 def test_additive_compatibility_is_translated_with(tmp_path):
     translator, _ = serving_model.exported()
     model = Transformer(dataclasses.replace(translator.model.config, compatibility="additive"))
