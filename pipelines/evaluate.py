@@ -51,6 +51,9 @@ class EvaluateFlags:
     """sacreBLEU's tokenizer for BLEU; that of the target language unless given"""
     lowercase: bool = False
     """ignore case in BLEU and chrF as well; TER always does"""
+    by_length: int = 0
+    """also the scores of short and of long sentences: in so many ranges of the words of the source;
+    0: of all sentences alone"""
     comet: str | None = None
     """also COMET, by the program comet-score, with this model: its name, such as
     Unbabel/wmt22-comet-da, or a .ckpt file"""
@@ -62,6 +65,8 @@ class EvaluateFlags:
 
     def __post_init__(self) -> None:
         check_search(beam_size=self.beam_size, alpha=self.alpha)
+        if self.by_length < 0:
+            raise InputError(f"by_length must be 0 or more, got {self.by_length}")
         if self.comet and len(self.reference) > 1:
             raise InputError(f"comet takes one reference, got {len(self.reference)}")
         if self.compare_with and not os.path.exists(self.compare_with):
@@ -91,7 +96,7 @@ def main(arguments: Sequence[str]) -> None:
     from pipelines.run.comparison import compare
     from pipelines.run.directory import RunDirectory
     from pipelines.run.metrics import compute, sacrebleu_metrics
-    from pipelines.run.scoring import score_record
+    from pipelines.run.scoring import score_record, scores_by_length
     from pipelines.translators.ensemble import combined
     from pipelines.translators.keras_model import Translator, load_run
 
@@ -122,6 +127,10 @@ def main(arguments: Sequence[str]) -> None:
         try:
             if flags.output:
                 _write_lines(Path(flags.output), translations)
+            if flags.by_length:
+                lengths = sources, translations, references
+                record["by_length"] = scores_by_length(metrics, *lengths, flags.by_length)
+                _show_lengths(record["by_length"], scores)
             if baseline:
                 differences = compare(metrics, baseline, translations, references)
                 record["compared_with"] = _show_differences(differences, flags)
@@ -140,6 +149,16 @@ def _show(score: "Score", loaded: "LoadedRun", runs: int) -> None:
         signature += f"|ensemble:{runs}"
     digits = 4 if score.name == "COMET" else 2
     print(f"{score.name} {score.score:.{digits}f}  ({signature})", flush=True)
+
+
+def _show_lengths(ranges: list[dict[str, Any]], scores: "Mapping[str, Score]") -> None:
+    for found in ranges:
+        values = ", ".join(f"{score.name} {found[name]:.2f}" for name, score in scores.items())
+        print(
+            f"{found['shortest']} to {found['longest']} words, "
+            f"{found['sentences']:,} sentences: {values}",
+            flush=True,
+        )
 
 
 def _show_differences(

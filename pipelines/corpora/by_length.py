@@ -34,6 +34,26 @@ def shortest_share(lengths: Iterable[int], share: float) -> int:
     return length
 
 
+def even_ranges(lengths: Iterable[int], count: int) -> list[tuple[int, int]]:
+    """Ranges of lengths, first and last, with about as many of the sentences in each.
+
+    Args:
+        lengths: of all sentences.
+        count: the most ranges; one length is never in two of them.
+    """
+    counts = Counter(lengths)
+    rest, inside = counts.total(), 0
+    ranges: list[tuple[int, int]] = []
+    begin = None
+    for length in sorted(counts):
+        begin = length if begin is None else begin
+        inside += counts[length]
+        if inside * (count - len(ranges)) >= rest:  # its share of what the others have left
+            ranges.append((begin, length))
+            rest, inside, begin = rest - inside, 0, None
+    return ranges
+
+
 class ShortCorpus(abc.ABC):
     """A corpus with the pairs of another one, of which none is long that is trained on.
 

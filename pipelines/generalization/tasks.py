@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from pipelines.corpora.by_length import (
     ShortCorpus,
     ShortSources,
     ShortTargets,
+    even_ranges,
     shortest_share,
     words,
 )
@@ -194,26 +194,6 @@ def exact_match(translations: Sequence[str], references: Sequence[str]) -> Score
         for translation, reference in zip(translations, references, strict=True)
     ]
     return Score("exact match", 100 * sum(same) / len(same), "")
-
-
-def even_ranges(lengths: Iterable[int], count: int) -> list[tuple[int, int]]:
-    """Ranges of lengths, first and last, with about as many of the sentences in each.
-
-    Args:
-        lengths: of all sentences.
-        count: the most ranges; one length is never in two of them.
-    """
-    counts = Counter(lengths)
-    rest, inside = counts.total(), 0
-    ranges: list[tuple[int, int]] = []
-    begin = None
-    for length in sorted(counts):
-        begin = length if begin is None else begin
-        inside += counts[length]
-        if inside * (count - len(ranges)) >= rest:  # its share of what the others have left
-            ranges.append((begin, length))
-            rest, inside, begin = rest - inside, 0, None
-    return ranges
 
 
 def _bin(lengths: Sequence[int], shortest: int, longest: int) -> Column:

@@ -1,10 +1,13 @@
 """Scores as they are recorded: with all that it takes to repeat them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sacrebleu.metrics.base import Metric
+
 from pipelines.config import RunConfig
-from pipelines.run.metrics import Score
+from pipelines.corpora.by_length import even_ranges, words
+from pipelines.run.metrics import Score, compute
 from pipelines.run.provenance import code_version
 
 
@@ -41,3 +44,40 @@ def score_record(
         "position": config.model.position,
         **code_version(),
     }
+
+
+def scores_by_length(
+    metrics: Mapping[str, Metric],
+    sources: Sequence[str],
+    translations: Sequence[str],
+    references: Sequence[Sequence[str]],
+    ranges: int,
+) -> list[dict[str, Any]]:
+    """The same scores of the sentences of similar length, each range a record.
+
+    Args:
+        metrics, translations, references: as for `pipelines.run.metrics.compute`.
+        sources: what was translated, whose words count.
+        ranges: into how many the sentences are put, about as many in each.
+
+    Returns:
+        `shortest` and `longest` in words, `sentences`, and the scores by the names of the metrics.
+    """
+    lengths = [words(source) for source in sources]
+    found = []
+    for shortest, longest in even_ranges(lengths, ranges):
+        members = [n for n, length in enumerate(lengths) if shortest <= length <= longest]
+        scores = compute(
+            metrics,
+            [translations[n] for n in members],
+            [[reference[n] for n in members] for reference in references],
+        )
+        found.append(
+            {
+                "shortest": shortest,
+                "longest": longest,
+                "sentences": len(members),
+                **{name: round(score.score, 4) for name, score in scores.items()},
+            }
+        )
+    return found

@@ -115,7 +115,7 @@ class Translator(TextTranslator):
 
 
 def search_texts(
-    model: Transformer,
+    model: Any,
     tokenizer: Tokenizer,
     source_ids: tf.Tensor,
     beam_size: int | tf.Tensor,

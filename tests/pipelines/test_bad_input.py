@@ -259,6 +259,7 @@ def test_prepare(places, tmp_path, monkeypatch, capfd, values, message):
         ({"alpha": "nan"}, "alpha must be from 0 to 10, got nan"),
         ({"alpha": "inf"}, "alpha must be from 0 to 10, got inf"),
         ({"alpha": -3}, "alpha must be from 0 to 10, got -3.0"),
+        ({"by_length": -1}, "by_length must be 0 or more, got -1"),
         ({"source": None}, "required: --source"),
     ],
 )

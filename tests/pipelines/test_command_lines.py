@@ -214,7 +214,7 @@ def test_evaluate_scores_and_records(trained_run, corpus, monkeypatch, capfd, ch
     before = len(json.loads((trained_run / "scores.json").read_text()))
     files = ["--source", corpus / "test.en", "--reference", corpus / "test.de"]
     arguments = ["--run-dir", trained_run, *files, "--checkpoint", checkpoint, "--beam_size", 2]
-    assert call(evaluate.main, arguments, monkeypatch) == 0
+    assert call(evaluate.main, [*arguments, "--by_length", 2], monkeypatch) == 0
     captured = capfd.readouterr()
     scores = json.loads((trained_run / "scores.json").read_text())
     assert len(scores) == before + 1
@@ -223,6 +223,12 @@ def test_evaluate_scores_and_records(trained_run, corpus, monkeypatch, capfd, ch
     assert (record["checkpoint"], record["beam_size"]) == (checkpoint, 2)
     assert f"BLEU {record['bleu']:.2f}  (" in captured.out
     assert record["signature"] in captured.out
+    short, long = record["by_length"]
+    assert short["longest"] < long["shortest"]
+    assert short["sentences"] + long["sentences"] == 41
+    assert captured.out.splitlines()[3].startswith(
+        f"{short['shortest']} to {short['longest']} words, {short['sentences']} sentences: BLEU "
+    )
 
 
 def test_evaluate_compares_two_runs_and_writes_what_it_scored(

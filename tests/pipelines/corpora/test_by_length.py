@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipelines.corpora.by_length import ShortSources, ShortTargets, shortest_share
+from pipelines.corpora.by_length import ShortSources, ShortTargets, even_ranges, shortest_share
 from pipelines.corpora.text_files import TextFileCorpus
 from pipelines.errors import InputError
 
@@ -63,3 +63,18 @@ def test_a_text_without_pairs_is_refused(corpus, longest, split):
 )
 def test_the_length_up_to_which_a_share_goes(share, length):
     assert shortest_share([9, 2, 1, 2], share) == length
+
+
+@pytest.mark.parametrize(
+    "lengths, count, ranges",
+    [
+        ([1, 2, 3, 4, 5, 6], 3, [(1, 2), (3, 4), (5, 6)]),
+        ([1, 1, 1, 1, 5, 9], 3, [(1, 1), (5, 5), (9, 9)]),
+        ([1] * 5 + [2, 3, 3, 4], 3, [(1, 1), (2, 3), (4, 4)]),
+        ([4, 0, 7], 5, [(0, 0), (4, 4), (7, 7)]),
+        ([3, 3], 2, [(3, 3)]),
+        ([], 2, []),
+    ],
+)
+def test_ranges_hold_about_as_many_each_and_all_of_them(lengths, count, ranges):
+    assert even_ranges(lengths, count) == ranges

@@ -4,7 +4,7 @@ import pytest
 
 from pipelines.corpora.text_files import TextFileCorpus
 from pipelines.errors import InputError
-from pipelines.generalization.tasks import CommandsTask, TextTask, even_ranges, exact_match
+from pipelines.generalization.tasks import CommandsTask, TextTask, exact_match
 
 
 @pytest.fixture
@@ -25,21 +25,6 @@ def test_exact_match_is_of_whole_sentences():
     translations = ["WALK WALK RUN", " RUN ", "WALK WALK", ""]
     assert exact_match(translations, references).score == 50.0
     assert exact_match(references, references).score == 100.0
-
-
-@pytest.mark.parametrize(
-    "lengths, count, ranges",
-    [
-        ([1, 2, 3, 4, 5, 6], 3, [(1, 2), (3, 4), (5, 6)]),
-        ([1, 1, 1, 1, 5, 9], 3, [(1, 1), (5, 5), (9, 9)]),
-        ([1] * 5 + [2, 3, 3, 4], 3, [(1, 1), (2, 3), (4, 4)]),
-        ([4, 0, 7], 5, [(0, 0), (4, 4), (7, 7)]),
-        ([3, 3], 2, [(3, 3)]),
-        ([], 2, []),
-    ],
-)
-def test_ranges_hold_about_as_many_each_and_all_of_them(lengths, count, ranges):
-    assert even_ranges(lengths, count) == ranges
 
 
 def test_a_text_has_bins_on_either_side_of_the_longest_trained(corpus):
