@@ -125,10 +125,11 @@ def conditions(found: Mapping[str, Any], text: str) -> str:
     )
     if not runs:
         return f"{what}; no run is finished yet."
-    seeds, searches, devices, dates, commits = (
+    seeds, searches, dates, commits = (
         _different(runs, *names)
-        for names in (("seed",), ("beam_size", "alpha"), ("device",), ("date",), ("commit",))
+        for names in (("seed",), ("beam_size", "alpha"), ("date",), ("commit",))
     )
+    devices = _different(runs, "device", between="; ")  # each of which has commas of its own
     minutes = sum(run["minutes"] for run in runs)
     return (
         f"{what}; seed {seeds}; beam and length penalty {searches}. "
@@ -137,10 +138,10 @@ def conditions(found: Mapping[str, Any], text: str) -> str:
     )
 
 
-def _different(runs: Sequence[Mapping[str, Any]], *names: str) -> str:
+def _different(runs: Sequence[Mapping[str, Any]], *names: str, between: str = ", ") -> str:
     """The different values that the runs have, in their order."""
     values = [" and ".join(str(run[name]) for name in names) for run in runs]
-    return ", ".join(dict.fromkeys(values))
+    return between.join(dict.fromkeys(values))
 
 
 def _runs(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:

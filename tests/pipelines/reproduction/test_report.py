@@ -65,6 +65,11 @@ def test_the_table_in_markdown(found):
         assert part in conditions
 
 
+def test_devices_are_told_apart(found):
+    found["rows"][1]["runs"][0]["device"] = "CPU, 2 cores"
+    assert "`. CPU; CPU, 2 cores; 2026" in markdown(found)
+
+
 def test_a_table_of_ones_own(found, tmp_path):
     """No numbers of the paper but what the runs cost, and dots, which tell small differences."""
     found |= {"table": None, "paper_columns": []}
