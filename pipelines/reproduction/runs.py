@@ -88,7 +88,7 @@ class Run:
         """Trains it to its end, or until a signal, which is returned, ends the process's work."""
         import keras
 
-        from pipelines.training.devices import description
+        from pipelines.training.devices import description, precision
         from pipelines.training.job import run_job
 
         keras.backend.clear_session()
@@ -97,6 +97,7 @@ class Run:
         ended_by = run_job(
             self.config, self.path, prepared_directory=self.prepared, splits=[self.split]
         )
+        training = self.config.training
         minutes = self.record().get("minutes", 0.0) + (time.monotonic() - began) / 60
         record = {
             "config": self.config.to_dict(),
@@ -104,7 +105,7 @@ class Run:
             "finished": ended_by is None,
             "minutes": round(minutes, 2),
             "date": str(date.today()),
-            "device": description(),
+            "device": f"{description()}, {precision(training, self.config.model.model_dim)}",
         }
         write_json(self.path / "reproduction.json", record)
         return ended_by

@@ -78,7 +78,7 @@ def run_job(
             config,
             prepared,
             replicas=strategy.num_replicas_in_sync,
-            precision=devices.precision(config.training),
+            precision=devices.precision(config.training, config.model.model_dim),
         )
         run = locked.open(provenance, prepared.tokenizer_path) if locked else None
         if run:

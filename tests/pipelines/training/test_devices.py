@@ -1,7 +1,5 @@
 """Precision, compilation and strategy: what was asked for, or what suits the device."""
 
-from pathlib import Path
-
 import pytest
 import tensorflow as tf
 
@@ -15,15 +13,23 @@ pytestmark = pytest.mark.tensorflow_only
 
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "mixed_float16"])
 def test_precision_asked_for_is_taken(precision):
-    assert devices.precision(TrainingConfig(precision=precision)) == precision
+    assert devices.precision(TrainingConfig(precision=precision), 128) == precision
 
 
 @pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="about CPUs")
-def test_half_precision_where_the_cpu_multiplies_it():
-    flags = Path("/proc/cpuinfo").read_text()
-    capable = "amx_bf16" in flags or "avx512_bf16" in flags
-    expected = "mixed_bfloat16" if capable else "float32"
-    assert devices.precision(TrainingConfig()) == expected
+@pytest.mark.parametrize(
+    "features, of_narrow, of_wide",
+    [
+        ("avx2", "float32", "float32"),
+        ("avx2 avx512f", "float32", "float32"),
+        ("avx2 avx512f avx512_bf16", "float32", "mixed_bfloat16"),
+        ("avx2 avx512f avx512_bf16 amx_bf16", "mixed_bfloat16", "mixed_bfloat16"),
+    ],
+)
+def test_half_precision_where_the_cpu_gains_by_it(monkeypatch, features, of_narrow, of_wide):
+    monkeypatch.setattr(devices, "_cpu_features", lambda: set(features.split()))
+    assert devices.precision(TrainingConfig(), 128) == of_narrow
+    assert devices.precision(TrainingConfig(), 192) == of_wide
 
 
 def test_compilation():
