@@ -75,9 +75,18 @@ class Run:
             ) from error
 
     def check_continues(self) -> None:
-        """Raises InputError if the run has been trained for longer than is asked for."""
+        """Checks that training, what is asked for, loses nothing that the run's directory has.
+
+        Raises:
+            InputError: it was trained for longer, or it is the kept record of another run.
+        """
         steps = self.config.training.steps
         trained = max(RunDirectory(self.path).checkpoints.steps(), default=0)
+        if not trained and self.record().get("finished"):
+            raise InputError(
+                f"{self.path} has the record of a finished run of other text or flags, and no "
+                "checkpoint to go on from: choose another --output, or remove it"
+            )
         if trained > steps:
             raise InputError(
                 f"steps must be at least {trained}, up to which {self.path} was trained, got "

@@ -86,6 +86,10 @@ def test_a_run_is_finished_with_its_own_configuration_and_text_alone(tmp_path, t
         TABLES[2].rows[0], dataclasses.replace(CONFIG, training=training), 1, tmp_path, text, "test"
     )
     assert longer.path == run.path and not longer.is_finished()
+    # A record that is kept without checkpoints is not trained over.
+    for other in (longer, dataclasses.replace(run, arrays="another")):
+        with pytest.raises(InputError, match="has the record of a finished run of other"):
+            next(train_remaining([other]))
 
     path = run.path / "reproduction.json"
     record = json.loads(path.read_text())
