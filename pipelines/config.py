@@ -268,12 +268,17 @@ class RunConfig:
             training=TrainingConfig(**values["training"]),
         )
 
-    def difference(self, other: "RunConfig") -> str | None:
-        """The first field in which training would differ: "name a here, b there"."""
+    def difference(self, other: "RunConfig", *, with_remedies: bool = False) -> str | None:
+        """The first field in which training would differ: "name a here, b there".
+
+        Args:
+            other: another configuration.
+            with_remedies: whether `REMEDIES` count, which a run may be resumed with.
+        """
         is_own_text = self.corpus.is_own_text or other.corpus.is_own_text
-        may_change = MAY_CHANGE
+        may_change = MAY_CHANGE - set(REMEDIES if with_remedies else ())
         if self.training.cooldown or other.training.cooldown:
-            may_change = MAY_CHANGE - {"steps"}  # which say when it begins
+            may_change = may_change - {"steps"}  # which say when it begins
         for section in ("model", "corpus", "training"):
             mine, theirs = (dataclasses.asdict(getattr(c, section)) for c in (self, other))
             for name in mine:

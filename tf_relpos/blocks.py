@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 from tf_relpos.config import check_block_arguments, check_shape
-from tf_relpos.relations import Shape, Tensor, visible
+from tf_relpos.relations import Shape, Tensor, both, visible
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
 
 LAYER_NORM_EPSILON = 1e-6
@@ -170,6 +170,11 @@ class _Block(keras.layers.Layer):
         x = x + self.dropout(y, training=training)
         return norm(x) if self.arguments["norm"] == "post" else x
 
+    def _visible(self, x, causal):
+        """Which positions of `x` `[B, T, D]` each sees by the window and causality: `[1, T, T]`."""
+        T, window = ops.shape(x)[1], self.arguments["attention_window"]
+        return visible(T, T, causal=causal, window=None if window is None else window + 1)
+
     def _feed_forward(self, x, training):
         y = self.inner(self._before(x, self.feed_forward_norm))
         y = self.outer(self.inner_dropout(y, training=training))
@@ -215,7 +220,10 @@ class EncoderBlock(_Block):
         Args: those of a call.
         """
         y = self._before(x, self.self_attention_norm)
-        return AttentionInputs(self.self_attention, y, y, _attention_mask(source_mask, x.shape))
+        mask = _attention_mask(source_mask, x.shape)
+        if self.arguments["attention_window"] is not None:
+            mask = both(mask, self._visible(x, causal=False))
+        return AttentionInputs(self.self_attention, y, y, mask)
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -291,9 +299,8 @@ class DecoderBlock(_Block):
 
         Args: those of a call.
         """
-        T = ops.shape(x)[1]
         y = self._before(x, self.self_attention_norm)
-        own = AttentionInputs(self.self_attention, y, y, visible(T, T, causal=True))
+        own = AttentionInputs(self.self_attention, y, y, self._visible(x, causal=True))
         x = self._attend_to_targets(x, training=False)
         y = self._before(x, self.cross_attention_norm)
         mask = _attention_mask(source_mask, encoded.shape)

@@ -141,7 +141,7 @@ class _SteppingModel:
         )
         # What they are made of is read by nothing else, but for the embedding.
         made_of = {id(variable) for variable in tape.watched_variables()}
-        made_of.discard(id(model.embedding.embeddings.value))
+        made_of -= {id(variable.value) for variable in model.embedding.variables}
         self.weights = [weight for weight in model.weights if id(weight.value) not in made_of]
 
     def encode(self, source_ids: tf.Tensor) -> dict[str, Any]:

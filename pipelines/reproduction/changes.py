@@ -13,7 +13,7 @@ from pipelines.training.flags import Asked, check_fits_together
 from tf_relpos.config import TransformerConfig
 
 _BASELINE = "baseline"
-_SAME = {"seed", "initialize_from", "vocabulary_size", "strategy"}
+_SAME = {"seed", "initialize_from", "vocabulary_size", "strategy", "virtual_cpus"}
 _CHANGEABLE = {
     field.name
     for section in (TransformerConfig, TrainingConfig)

@@ -13,7 +13,7 @@ from pipelines.reproduction.report import write_table
 from pipelines.reproduction.results import Text, results
 from pipelines.reproduction.runs import runs_of, train_remaining
 from pipelines.reproduction.tables import Row, Table
-from pipelines.training.job import prepare_text
+from pipelines.training.job import as_prepared, prepare_text
 
 
 def reproduce(
@@ -63,11 +63,13 @@ def reproduce(
     }
     chosen = [run for row in rows for run in runs[row.name]]
 
+    trained = as_prepared(config, prepared.settings)
+
     def write() -> list[Path]:
         finished = {
             name: [run for run in several if run.is_finished()] for name, several in runs.items()
         }
-        return write_table(results(table, finished, config, text), output)
+        return write_table(results(table, finished, trained, text), output)
 
     for ended_by in train_remaining(chosen):
         if ended_by:

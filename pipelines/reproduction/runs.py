@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config import RunConfig
-from pipelines.data.preparation import Prepared
+from pipelines.data.preparation import Prepared, open_prepared
 from pipelines.errors import InputError, first_line
 from pipelines.files.checksums import sha256
 from pipelines.files.records import read_json, write_json
@@ -78,8 +78,11 @@ class Run:
         """Checks that training, what is asked for, loses nothing that the run's directory has.
 
         Raises:
-            InputError: it was trained for longer, or it is the kept record of another run.
+            InputError: it was trained for longer or by other flags, or it is the kept record of
+                another run.
         """
+        from pipelines.training.job import as_prepared
+
         steps = self.config.training.steps
         trained = max(RunDirectory(self.path).checkpoints.steps(), default=0)
         if not trained and self.record().get("finished"):
@@ -91,6 +94,16 @@ class Run:
             raise InputError(
                 f"steps must be at least {trained}, up to which {self.path} was trained, got "
                 f"{steps}: choose another --output, or more steps"
+            )
+        # What cannot be trained with this text is refused here as well.
+        config = as_prepared(self.config, open_prepared(self.prepared).settings)
+        # What a run may else be resumed with counts, or a row would not be what it says.
+        if trained and (
+            difference := RunDirectory(self.path).config().difference(config, with_remedies=True)
+        ):
+            raise InputError(
+                f"{self.path} was started with {difference}: choose another --output or the same "
+                "flags"
             )
 
     def train(self) -> signal.Signals | None:

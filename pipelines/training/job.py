@@ -65,7 +65,7 @@ def run_job(
         locked = stack.enter_context(directory.locked()) if workers.is_chief else None
         if prepared_directory is not None:
             prepared = open_prepared(prepared_directory)
-            config = _as_prepared(config, prepared.settings)
+            config = as_prepared(config, prepared.settings)
             config.training.check_splits(prepared.splits)
         origin = _origin(config, run_dir)
         if origin and prepared_directory is not None:
@@ -128,7 +128,7 @@ def prepare_text(
     )
 
 
-def _as_prepared(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
+def as_prepared(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     """The configuration with what was decided when the corpus was prepared."""
     names = ("source_language", "target_language", "max_length", "num_shapes")
     decided = {name: settings[name] for name in names}

@@ -312,11 +312,11 @@ def test_weights_of_cross_attention_are_those_of_a_call(rng, monkeypatch, norm, 
     assert np.all(found[1, :, :, 4:] == 0) and np.all(found[0] > 0)
 
 
-@pytest.mark.parametrize("norm", ["post", "pre"])
-def test_every_attention_and_both_terms_of_its_scores(rng, norm):
-    model = make_model(rng, norm=norm)
+@pytest.mark.parametrize("norm, window", [("post", None), ("pre", None), ("pre", 1)])
+def test_every_attention_and_both_terms_of_its_scores(rng, norm, window):
+    model = make_model(rng, norm=norm, attention_window=window)
     inputs = {"source_ids": make_ids(rng, 2, 7), "target_ids": make_ids(rng, 2, 5)}
-    inputs["source_ids"][1, 4:] = 0
+    inputs["source_ids"][1, 6:] = 0  # one, so that its window has a token
     found = model.attention_inputs(inputs)
     blocks = [f"encoder_{i}/self" for i in range(2)]
     blocks += [f"decoder_{i}/{kind}" for i in range(2) for kind in ("self", "cross")]

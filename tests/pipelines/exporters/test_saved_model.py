@@ -83,12 +83,39 @@ def test_the_weights_of_steps_are_laid_out_once_for_all_requests():
     assert read == set(map(id, module.variables_of_model))
 
 
-def test_additive_compatibility_is_translated_with(tmp_path):
+def changed(model):
+    """The model with other weights, all of them."""
+    for variable in model.trainable_variables:
+        variable.assign_add(tf.random.stateless_normal(variable.shape, (3, len(variable.path))))
+    return model
+
+
+def additive():
     translator, _ = serving_model.exported()
     model = Transformer(dataclasses.replace(translator.model.config, compatibility="additive"))
     model.build()
-    for variable in model.trainable_variables:
-        variable.assign_add(tf.random.stateless_normal(variable.shape, (3, len(variable.path))))
+    return changed(model)
+
+
+def adapted():
+    translator, _ = serving_model.exported()
+    model = Transformer(translator.model.config)
+    model.build()
+    model.set_weights(translator.model.get_weights())
+    model.embedding.enable_lora(2)
+    model.decoder_blocks[0].self_attention._query_dense.enable_lora(2)
+    return changed(model)
+
+
+def quantized():
+    model = adapted()
+    model.quantize("int8")
+    return model
+
+
+@pytest.mark.parametrize("make", [additive, adapted, quantized])
+def test_a_model_of_any_kind_is_translated_with(tmp_path, make):
+    model, (translator, _) = make(), serving_model.exported()
     own = Translator(model, translator.tokenizer, beam_size=2, alpha=0.6)
     path = export_saved_model(Exportable(own, serving_model.tokenizer_path()), tmp_path)
     texts = serving_model.sentences(3)

@@ -48,6 +48,12 @@ def test_tables_share_runs(table, tmp_path):
     status, told, _ = table(3, "keys_and_values", steps=1)
     assert status == 2
     assert "error: steps must be at least 2, up to which" in told
+    # Before any other row is trained.
+    for values in ({"learning_rate_scale": 0.5}, {"dropout": 0.25}):
+        status, told, _ = table(1, "sinusoidal", "relative", steps=2, **values)
+        assert status == 2 and "run 1 of" not in told
+        ((name, value),) = values.items()
+        assert f"relative-k16-seed1 was started with {name} " in told and f"not {value}" in told
 
 
 @pytest.mark.slow
