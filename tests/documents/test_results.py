@@ -29,6 +29,14 @@ def test_a_table_is_made_of_its_json(path):
     assert markdown(json.loads(path.read_text(encoding="utf-8"))) in read(PAGES / "reproduction.md")
 
 
+def test_an_ablation_is_made_of_its_json():
+    path = ROOT / "docs" / "results" / "multi30k-ablation" / "ablation.json"
+    found = read_json(path)
+    assert markdown(found).strip() in read(PAGES / "training.md")
+    kept = {directory.name for directory in path.parent.glob("runs/*")}
+    assert kept == {run["run"] for row in found["rows"] for run in row["runs"]}
+
+
 def test_scores_are_those_of_the_translations():
     """Of each run of the demo corpus that is kept: BLEU and chrF, computed again."""
     directory = ROOT / "docs" / "results" / "demo"
