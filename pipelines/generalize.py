@@ -115,9 +115,10 @@ def _generalize(asked: Asked, output: Path) -> list[Path] | signal.Signals:
     assert corpus  # since --prepared is refused
     task: Task
     if flags.commands:
+        cutoffs = flags.longest or CUTOFFS
         if asked.config.corpus.subword_model == "word":
-            check_words(corpus, asked.config.model.vocabulary_size)
-        task = CommandsTask(corpus, flags.longest or CUTOFFS)
+            check_words(corpus, asked.config.model.vocabulary_size, min(cutoffs))
+        task = CommandsTask(corpus, cutoffs)
     else:
         task = TextTask(corpus, flags.share or _SHARE, flags.bins or _BINS)
     rows = rows_named(flags.rows or ["relative", "sinusoidal"])

@@ -60,6 +60,7 @@ def export_ctranslate2(
     directory = Path(output)
     if os.path.lexists(directory):
         raise InputError(f"output {directory} exists already: choose another --output")
+    exportable.check_is_not_quantized()
     spec = _specification(translator.model, translator.max_source_length)
     pieces = _pieces(exportable.tokenizer())
     spec.register_source_vocabulary(pieces)

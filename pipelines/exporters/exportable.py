@@ -36,6 +36,15 @@ class Exportable:
         languages = corpus.source_language, corpus.target_language
         return cls(translator, run.tokenizer_path, *languages, run.id())
 
+    def check_is_not_quantized(self) -> None:
+        """Raises InputError if layers hold integers and their scales in place of weights."""
+        for layer in self.translator.model._flatten_layers():
+            if layer.quantization_mode is not None:
+                raise InputError(
+                    f"the model must not be quantized by Keras, but its {layer.path} is in "
+                    f"{layer.quantization_mode}: export it as it was before"
+                )
+
     def source(self) -> dict[str, Any]:
         """What tells one export from another: the run, the weights, and how it searches."""
         digest = hashlib.sha256()

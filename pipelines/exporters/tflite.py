@@ -105,6 +105,7 @@ def write_model(
         max_source_length = min(_MAX_SOURCE_LENGTH, translator.max_source_length)
     check_quantization(quantization)
     _check_numbers(translator, max_source_length, max_target_length)
+    exportable.check_is_not_quantized()
     tokenizer = exportable.tokenizer()
     tokenizer_output = output.with_suffix(".tokenizer.model")
     _check_nothing_is_replaced(output, tokenizer_output, tokenizer)

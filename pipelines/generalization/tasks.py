@@ -118,13 +118,29 @@ class CommandsTask:
         return exact_match(translations, references)
 
 
-def check_words(corpus: Corpus, vocabulary_size: int) -> None:
+def check_words(corpus: Corpus, vocabulary_size: int, longest: int) -> None:
     """Checks that a vocabulary of words has all of the commands and actions.
+
+    Args:
+        corpus: commands and actions.
+        vocabulary_size: V.
+        longest: the least of the cutoffs, whose pairs must have every word.
 
     Raises:
         InputError: it has not, or they cannot be read.
     """
-    known = {word for pair in corpus.pairs("train") for text in pair for word in text.split()}
+    known: set[str] = set()
+    trained: set[str] = set()
+    for pair in corpus.pairs("train"):
+        found = {word for text in pair for word in text.split()}
+        known |= found
+        if words(pair[1]) <= longest:
+            trained |= found
+    if known - trained:
+        raise InputError(
+            f"longest must leave every word to train on, but {min(known - trained)!r} stands with "
+            f"more than {longest} actions alone"
+        )
     needed = len(known) + _SPECIAL
     if vocabulary_size < needed:
         raise InputError(

@@ -202,6 +202,14 @@ def test_what_the_format_cannot_hold_is_refused(rng, tmp_path, tokenizer_path, c
     assert not list(tmp_path.iterdir())
 
 
+def test_a_quantized_model_is_refused(rng, tmp_path, tokenizer_path):
+    model = random_model(rng)
+    model.quantize("int8")
+    with pytest.raises(InputError, match="must not be quantized by Keras, but its .* in int8"):
+        export_ctranslate2(exportable(model, tokenizer_path), tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
 def test_bad_arguments(rng, tmp_path, tokenizer_path):
     small = exportable(random_model(rng), tokenizer_path)
     with pytest.raises(InputError, match="quantization must be one of .* got int4"):

@@ -72,6 +72,14 @@ def translators(files):
     return {quantization: TFLiteTranslator(path) for quantization, path in files.items()}
 
 
+def test_a_quantized_model_is_refused(tokenizer_path, tmp_path):
+    model = make_model()
+    model.quantize("int8")
+    with pytest.raises(InputError, match="must not be quantized by Keras, but its .* in int8"):
+        export_tflite(make_exportable(model, tokenizer_path), tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
 def trimmed(ids):
     return [int(i) for i in ids if i != 0]
 

@@ -4,7 +4,7 @@ import pytest
 
 from pipelines.corpora.text_files import TextFileCorpus
 from pipelines.errors import InputError
-from pipelines.generalization.tasks import CommandsTask, TextTask, exact_match
+from pipelines.generalization.tasks import CommandsTask, TextTask, check_words, exact_match
 
 
 @pytest.fixture
@@ -67,3 +67,14 @@ def test_actions_that_no_translation_can_reach_are_refused(corpus):
     assert task.columns(short, ["run often"], ["RUN " * 52])
     with pytest.raises(InputError, match="at most 50 more than .*; got 53 for 'run often'"):
         task.columns(short, ["run often"], ["RUN " * 53])
+
+
+def test_a_word_of_longer_commands_alone_cannot_be_learnt(tmp_path):
+    (tmp_path / "c").write_text("jump\nwalk twice\nrun thrice\n")
+    (tmp_path / "a").write_text("J\nW W\nR R R\n")
+    commands = TextFileCorpus(tmp_path / "c", tmp_path / "a")
+    check_words(commands, 12, longest=3)
+    with pytest.raises(InputError, match="vocabulary_size must be at least 12, for the 8 words"):
+        check_words(commands, 11, longest=3)
+    with pytest.raises(InputError, match="every word to train on, but 'R' stands with more than 2"):
+        check_words(commands, 12, longest=2)

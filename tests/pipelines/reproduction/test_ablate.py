@@ -53,6 +53,7 @@ def test_each_change_is_a_row(corpus, tmp_path, monkeypatch, capfd):
         (["--changes", "steps=2,steps=3"], "changes: steps=2,steps=3: steps stands there twice"),
         (["--changes", "seed=2"], "changes: seed=2: seed is no flag that a row may change"),
         (["--changes", "config=x"], "config is no flag that a row may change"),
+        (["--changes", "virtual_cpus=2"], "virtual_cpus is no flag that a row may change"),
         (["--changes", "pad_id=5"], "pad_id is no flag that a row may change"),
         (["--changes", "freeze=x"], "changes: freeze=x: freeze must"),
         (["--changes", "num_heads=3"], "changes: num_heads=3: `num_heads`"),
