@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.config import RunConfig
-from pipelines.data.preparation import Prepared, open_prepared
+from pipelines.data.preparation import Prepared
 from pipelines.errors import InputError, first_line
 from pipelines.files.checksums import sha256
 from pipelines.files.records import read_json, write_json
@@ -36,14 +36,14 @@ class Run:
     Attributes:
         path: its directory.
         config: as it is asked for.
-        prepared: the directory of the text that it reads.
+        prepared: the text that it reads.
         arrays: what tells this text, tokenized, from another: the checksum of its checksums.
         split: what is translated and scored at its end.
     """
 
     path: Path
     config: RunConfig
-    prepared: Path
+    prepared: Prepared
     arrays: str
     split: str
 
@@ -96,7 +96,7 @@ class Run:
                 f"{steps}: choose another --output, or more steps"
             )
         # What cannot be trained with this text is refused here as well.
-        config = as_prepared(self.config, open_prepared(self.prepared).settings)
+        config = as_prepared(self.config, self.prepared.settings)
         # What a run may else be resumed with counts, or a row would not be what it says.
         if trained and (
             difference := RunDirectory(self.path).config().difference(config, with_remedies=True)
@@ -117,9 +117,9 @@ class Run:
         gc.collect()  # the model of the run before
         began = time.monotonic()
         ended_by = run_job(
-            self.config, self.path, prepared_directory=self.prepared, splits=[self.split]
+            self.config, self.path, prepared_directory=self.prepared.directory, splits=[self.split]
         )
-        training = self.config.training
+        dtype = precision(self.config.training, self.config.model.model_dim)
         minutes = self.record().get("minutes", 0.0) + (time.monotonic() - began) / 60
         record = {
             "config": self.config.to_dict(),
@@ -127,7 +127,7 @@ class Run:
             "finished": ended_by is None,
             "minutes": round(minutes, 2),
             "date": str(date.today()),
-            "device": f"{description()}, {precision(training, self.config.model.model_dim)}",
+            "device": f"{description()}, {dtype}",
         }
         write_json(self.path / "reproduction.json", record)
         return ended_by
@@ -143,7 +143,7 @@ def runs_of(
         Run(
             directory / row.run_name(config, seed),
             dataclasses.replace(changed, training=dataclasses.replace(changed.training, seed=seed)),
-            prepared.directory,
+            prepared,
             arrays,
             split,
         )

@@ -93,7 +93,10 @@ class Table:
             if split in splits:
                 return split
         flags = f"--{self.splits[0]}_source and --{self.splits[0]}_target"
-        raise InputError(f"a table needs text to score on: {flags}, or --{self.splits[0]}_tsv")
+        raise InputError(
+            f"a table needs text to score on: {flags}, or --{self.splits[0]}_tsv; with --prepared, "
+            "when it is prepared"
+        )
 
 
 _BOTH = {"position": "relative", "relative_keys": True, "relative_values": True}
