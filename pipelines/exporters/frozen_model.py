@@ -24,8 +24,7 @@ class FrozenModel:
 
     def __init__(self, model: Transformer, *, in_integers: bool):
         self.model = _copy(model) if in_integers else model
-        values = model.get_weights()
-        self._weights = list(zip(self.model.weights, values, strict=True))
+        self._weights = list(zip(self.model.weights, self.model.get_weights(), strict=True))
         if in_integers:
             self.model.embedding = _EmbeddingInIntegers(self.model.embedding)
 
@@ -36,9 +35,15 @@ class FrozenModel:
 
 
 def _copy(model: Transformer) -> Transformer:
+    """Another model that computes the same, with the low-rank updates of LoRA in its matrices."""
     copy = Transformer(model.config)
     copy.build()
-    copy.set_weights(model.get_weights())
+    own = [weight for weight in model.weights if not weight.name.startswith("lora_")]
+    copy.set_weights([weight.numpy() for weight in own])
+    for layer, twin in zip(model._flatten_layers(), copy._flatten_layers(), strict=True):
+        if getattr(layer, "lora_enabled", False):
+            matrix = "embeddings" if isinstance(layer, keras.layers.Embedding) else "kernel"
+            getattr(twin, matrix).assign(getattr(layer, matrix))
     return copy
 
 

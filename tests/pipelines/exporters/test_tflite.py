@@ -152,6 +152,28 @@ def test_integers_with_tables_of_each_head(tokenizer_path, tmp_path):
     assert np.median(np.abs(np.subtract(*scores.values()))) < 0.5
 
 
+@pytest.mark.parametrize("quantization", ["none", "int8"])
+def test_low_rank_updates_are_in_the_file(rng, tokenizer_path, tmp_path, quantization):
+    """The file of a model with LoRA is that of one whose matrices are the sums, as it scores."""
+    model, merged = make_model(), make_model()
+    parts = [
+        (each.embedding, each.decoder_blocks[0].self_attention._query_dense)
+        for each in (model, merged)
+    ]
+    for layer, twin in zip(*parts, strict=True):
+        layer.enable_lora(2)
+        matrix = "embeddings" if layer is model.embedding else "kernel"
+        update = getattr(layer, f"lora_{matrix}_b")
+        update.assign(rng.normal(size=update.shape))
+        getattr(twin, matrix).assign(getattr(layer, matrix))
+    scores = []
+    for number, each in enumerate((model, merged)):
+        exportable = make_exportable(each, tokenizer_path)
+        path = export_tflite(exportable, tmp_path / str(number), quantization=quantization)
+        scores.append([TFLiteTranslator(path).search(source)[1] for source in SOURCES])
+    np.testing.assert_allclose(*scores, rtol=1e-4)
+
+
 @pytest.mark.parametrize(
     "config",
     [
