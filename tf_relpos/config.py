@@ -47,6 +47,9 @@ class TransformerConfig:
     """number of encoder blocks"""
     decoder_layers: int = 6
     """number of decoder blocks"""
+    share_layers: bool = False
+    """all blocks of the encoder have the same weights, and all of the decoder, as in a Universal
+    Transformer (Dehghani et al. 2019) without halting"""
     position: str = "relative"
     """how positions are known: relative, sinusoidal, both or none"""
     max_relative_position: int = 16
@@ -83,6 +86,7 @@ class TransformerConfig:
         self._set(position=check_choice("position", self.position, POSITIONS))
         for name in ("encoder_layers", "decoder_layers"):
             self._set(**{name: check_whole(name, getattr(self, name))})
+        self._set(share_layers=check_boolean("share_layers", self.share_layers))
         self._check_ids()
         if self.uses_relative and not (self.relative_keys or self.relative_values):
             raise ValueError(

@@ -68,15 +68,17 @@ class Transformer(keras.Model):
         )
         self.position_encoding = SinusoidalPositionEncoding(dtype=self.dtype_policy)
         self.embedding_dropout = keras.layers.Dropout(config.dropout, dtype=self.dtype_policy)
-        arguments = {**config.block_arguments, "dtype": self.dtype_policy}
-        self.encoder_blocks = [
-            EncoderBlock(name=f"encoder_{i}", **arguments) for i in range(config.encoder_layers)
-        ]
-        self.decoder_blocks = [
-            DecoderBlock(name=f"decoder_{i}", **arguments) for i in range(config.decoder_layers)
-        ]
+        self.encoder_blocks = self._make_blocks(EncoderBlock, "encoder", config.encoder_layers)
+        self.decoder_blocks = self._make_blocks(DecoderBlock, "decoder", config.decoder_layers)
         self.encoder_norm = self._make_final_norm("encoder_norm")
         self.decoder_norm = self._make_final_norm("decoder_norm")
+
+    def _make_blocks(self, kind, side, count):
+        """The blocks of a side from the bottom up; the same one again where they share weights."""
+        arguments = {**self.config.block_arguments, "dtype": self.dtype_policy}
+        if self.config.share_layers:
+            return [kind(name=f"{side}_0", **arguments)] * count
+        return [kind(name=f"{side}_{i}", **arguments) for i in range(count)]
 
     def _make_final_norm(self, name):
         """Pre-norm leaves the sum of the residual stream to be normalized at the end."""
@@ -90,13 +92,14 @@ class Transformer(keras.Model):
         self.embedding.build((None, None))
         self.position_encoding.build((None, None, self.config.model_dim))
         shape = (None, None, self.config.model_dim)
-        for layer in (
+        layers = (
             *self.encoder_blocks,
             *self.decoder_blocks,
             self.encoder_norm,
             self.decoder_norm,
-        ):
-            if layer is not None:
+        )
+        for layer in layers:
+            if layer is not None and not layer.built:  # a shared one is built once
                 layer.build(shape)
 
     @property
@@ -133,15 +136,16 @@ class Transformer(keras.Model):
         source_mask = ops.not_equal(source_ids, self.config.pad_id)
         found = {}
         x = self._embed(source_ids, training=False)
-        for block in self.encoder_blocks:
-            found[f"{block.name}/self_attention"] = block.attention_inputs(x, source_mask)
+        for number, block in enumerate(self.encoder_blocks):
+            own = block.attention_inputs(x, source_mask)
+            found[f"encoder_{number}/self_attention"] = own
             x = block(x, source_mask=source_mask, training=False)
         encoded = x if self.encoder_norm is None else self.encoder_norm(x)
         x = self._embed(target_ids, training=False)
-        for block in self.decoder_blocks:
+        for number, block in enumerate(self.decoder_blocks):
             own, cross = block.attention_inputs(x, encoded, source_mask)
-            found[f"{block.name}/self_attention"] = own
-            found[f"{block.name}/cross_attention"] = cross
+            found[f"decoder_{number}/self_attention"] = own
+            found[f"decoder_{number}/cross_attention"] = cross
             x = block(x, encoded, source_mask=source_mask, training=False)
         return found
 

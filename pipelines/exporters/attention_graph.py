@@ -60,7 +60,8 @@ def attention_graph(
 def layers_with_distances(model: Transformer) -> list[str]:
     """The names of the attentions whose scores have a term of positions, from the bottom up."""
     return [
-        f"{block.name}/self_attention"
-        for block in (*model.encoder_blocks, *model.decoder_blocks)
+        f"{side}_{number}/self_attention"
+        for side, blocks in (("encoder", model.encoder_blocks), ("decoder", model.decoder_blocks))
+        for number, block in enumerate(blocks)
         if block.self_attention.relation_keys and not block.self_attention.is_additive
     ]

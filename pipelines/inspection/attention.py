@@ -156,10 +156,10 @@ def _attention(
 
 
 def tables(loaded: LoadedRun) -> list[Tables]:
-    """The tables of all layers that have any, from the bottom up."""
+    """The tables of all layers that have any, from the bottom up; one that layers share, once."""
     config, model = loaded.model.config, loaded.model
     found = []
-    for block in (*model.encoder_blocks, *model.decoder_blocks):
+    for block in dict.fromkeys((*model.encoder_blocks, *model.decoder_blocks)):
         layer: RelativeMultiHeadAttention = block.self_attention
         keys, values = (
             None

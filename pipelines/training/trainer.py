@@ -17,8 +17,9 @@ from tf_relpos import Transformer, smoothed_cross_entropy
 
 XlaScope = Literal["nothing", "loss", "model"]
 
-# Draws that one random layer may make in a forward pass before it would repeat those of the next.
-_DRAWS_PER_LAYER = 16
+# Draws that one random layer may make each time that its block is called, before it would repeat
+# those of the next.
+_DRAWS_PER_CALL = 16
 
 
 class TranslationTrainer(keras.Model):
@@ -81,6 +82,9 @@ class TranslationTrainer(keras.Model):
         self.r_drop = r_drop
         self.seed = seed
         self.xla = xla
+        config = transformer.config
+        calls = max(config.encoder_layers, config.decoder_layers) if config.share_layers else 1
+        self._draws_per_layer = calls * _DRAWS_PER_CALL
         self.built = True
 
     def make_train_function(self, force: bool = False) -> None:
@@ -158,7 +162,7 @@ class TranslationTrainer(keras.Model):
         replica_id = tf.cast(replica.replica_id_in_sync_group, tf.uint32)
         counter = step * replica.num_replicas_in_sync + replica_id
         counter = counter * self.micro_batches + micro_batch
-        stride = _DRAWS_PER_LAYER * max(1, len(self._seed_states()))
+        stride = self._draws_per_layer * max(1, len(self._seed_states()))
         return tf.stack([tf.constant(self.seed, tf.uint32), counter * stride])
 
     def _seed_states(self):
@@ -168,7 +172,7 @@ class TranslationTrainer(keras.Model):
     def _gradients(self, batch, total_tokens, seed):
         """One replica's part of the gradient of the loss, and its sums for the logs."""
         random_states = [
-            (state, seed + tf.constant([0, i * _DRAWS_PER_LAYER], tf.uint32))
+            (state, seed + tf.constant([0, i * self._draws_per_layer], tf.uint32))
             for i, state in enumerate(self._seed_states())
         ]
         labels = batch["labels"]

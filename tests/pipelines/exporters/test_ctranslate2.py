@@ -72,6 +72,7 @@ def log_probabilities(model, source, target):
         {"norm": "pre"},
         {"relative_values": False},
         {"relative_keys": False},
+        {"share_layers": True},
         {"max_relative_position": 0},
         {"position": "sinusoidal", "heads_share_relative_embedding": False},
         {"position": "sinusoidal", "norm": "pre"},

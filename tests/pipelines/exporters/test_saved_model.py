@@ -91,8 +91,16 @@ def changed(model):
 
 
 def additive():
+    return of_config(compatibility="additive")
+
+
+def sharing():
+    return of_config(share_layers=True, decoder_layers=3)
+
+
+def of_config(**fields):
     translator, _ = serving_model.exported()
-    model = Transformer(dataclasses.replace(translator.model.config, compatibility="additive"))
+    model = Transformer(dataclasses.replace(translator.model.config, **fields))
     model.build()
     return changed(model)
 
@@ -113,7 +121,7 @@ def quantized():
     return model
 
 
-@pytest.mark.parametrize("make", [additive, adapted, quantized])
+@pytest.mark.parametrize("make", [additive, sharing, adapted, quantized])
 def test_a_model_of_any_kind_is_translated_with(tmp_path, make):
     model, (translator, _) = make(), serving_model.exported()
     own = Translator(model, translator.tokenizer, beam_size=2, alpha=0.6)

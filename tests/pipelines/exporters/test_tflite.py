@@ -181,11 +181,12 @@ def test_low_rank_updates_are_in_the_file(rng, tokenizer_path, tmp_path, quantiz
         {"implementation": "transpose_reshape", "heads_share_relative_embedding": True},
         {"position": "sinusoidal", "attention_window": 1},
         {"compatibility": "additive"},
+        {"share_layers": True, "decoder_layers": 2},
     ],
 )
 def test_other_models_and_settings(tokenizer_path, tmp_path, config):
     """The last source may take 55 tokens, of which the file has room for 5."""
-    model = make_model(decoder_layers=1, **config)
+    model = make_model(**{"decoder_layers": 1, **config})
     settings = {"beam_size": 2, "alpha": 0.0}
     path = export_tflite(
         make_exportable(model, tokenizer_path, **settings),

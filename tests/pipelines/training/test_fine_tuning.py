@@ -113,3 +113,5 @@ def test_the_layers_of_parts():
         "encoder_norm",
         "decoder_norm",
     }
+    shared = TransformerConfig(encoder_layers=2, decoder_layers=1, share_layers=True)
+    assert frozen_layers(shared, "encoder") == {"encoder_0"}

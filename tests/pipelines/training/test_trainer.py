@@ -167,6 +167,25 @@ def test_micro_batches_draw_masks_of_their_own(rng):
     assert first != second
 
 
+def test_no_two_masks_of_a_step_are_the_same(rng, monkeypatch):
+    """Not even where one layer is called for all that it is deep: 8 times 3 sub-layers."""
+    next_seed, drawn = keras.random.SeedGenerator.next, []
+
+    def watched(generator, ordered=True):
+        drawn.append(next_seed(generator, ordered))
+        return drawn[-1]
+
+    monkeypatch.setattr(keras.random.SeedGenerator, "next", watched)
+    config = {**vars(DROPOUT), "share_layers": True, "encoder_layers": 2, "decoder_layers": 8}
+    tf.config.run_functions_eagerly(True)
+    try:
+        train(TransformerConfig(**config), [batch(rng)])
+    finally:
+        tf.config.run_functions_eagerly(False)
+    seeds = {tuple(np.asarray(seed).tolist()) for seed in drawn}
+    assert len(seeds) == len(drawn) >= 2 + 2 * 3 + 8 * 5
+
+
 def test_a_batch_of_padding_alone_changes_nothing(rng):
     empty = {name: np.zeros_like(ids) for name, ids in batch(rng).items()}
     trainer, logs = train(CONFIG, [empty])
