@@ -154,7 +154,7 @@ class TrainingConfig:
     freeze: str = ""
     """parts not to train, with commas between: embedding, encoder, decoder, encoder_0, ..."""
     subword_sampling: float = 0.0
-    """draw the subwords anew each time, by their probability to this power, say 0.2; 0: never"""
+    """draw the subwords anew each time, by their probability to this power, say 0.3; 0: never"""
     seed: int = 1
     """of initial weights, order of the data, sampled subwords, and dropout"""
     precision: Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"] = "auto"

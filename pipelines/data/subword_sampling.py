@@ -11,6 +11,7 @@ Multiple Subword Candidates".
 import bisect
 import dataclasses
 import functools
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -77,8 +78,8 @@ class SubwordSampler:
         Args:
             ids: int `[B, S]`, each row with its end id, then padding.
             uniforms: `[B, S]`, numbers in [0, 1) that decide.
-            length: of the rows to return, at least S. Where a drawn segmentation would not fit, the
-                words at the end of the row stay as they are.
+            length: of the rows to return, at least S. Where not all that is drawn fits, some words,
+                any of the sentence, stay as they are.
 
         Returns:
             int32 `[B, length]`, padded.
@@ -95,17 +96,18 @@ class SubwordSampler:
         begins = np.flatnonzero(self._begins_word[sentence]).tolist()
         bounds = sorted({0, *begins, len(sentence)})
         ids = sentence.tolist()
-        drawn: list[int] = []
-        for number, begin, end in zip(numbers, bounds, bounds[1:], strict=False):
-            word = tuple(ids[begin:end])
-            choices = self._alternatives(word)
-            choice = choices.ids[bisect.bisect_right(choices.sums, number)]
-            growth = len(choice) - len(word)
-            if growth > room:
-                choice, growth = word, 0
-            room -= growth
-            drawn.extend(choice)
-        return drawn
+        words = [tuple(ids[begin:end]) for begin, end in itertools.pairwise(bounds)]
+        # Which word is first, or the ends of long sentences would stay as they are. The number of
+        # the end mark, which is the last, decides nothing else.
+        first = int(numbers[len(words) - 1] * (len(words) - 1)) if words else 0
+        for place in (*range(first, len(words)), *range(first)):
+            choices = self._alternatives(words[place])
+            choice = choices.ids[bisect.bisect_right(choices.sums, numbers[place])]
+            growth = len(choice) - len(words[place])
+            if growth <= room:
+                room -= growth
+                words[place] = choice
+        return [number for word in words for number in word]
 
     def _find_alternatives(self, word: tuple[int, ...]) -> _Alternatives:
         """Those of a word that spell it as its own pieces do."""

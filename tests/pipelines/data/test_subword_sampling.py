@@ -83,6 +83,24 @@ def test_the_text_stays_and_fits(path, sampler, rng, room):
         assert (sampled[:, :width] != ids).any(axis=1).sum() > 15
 
 
+def test_where_room_is_short_every_word_is_cut_as_often(path, rng):
+    """Of twelve words that are the same, with room for a few of those that are drawn."""
+    sampler = SubwordSampler(path, 0.05, seed=3)
+    model, draws = read_model(path), 4_000
+    ids = rows(model, [" ".join(["water"] * 12)] * draws, 12 * len(model.encode("water")) + 1)
+    whole = model.encode("water")
+    sampled = sampler(ids, rng.random(ids.shape), ids.shape[1] + 4)
+    changed = np.zeros(12)
+    begins = np.array([model.id_to_piece(number).startswith("▁") for number in range(320)])
+    for row in sampled:
+        starts = np.flatnonzero(begins[row] & (row > 3))
+        assert len(starts) == 12
+        ends = [*starts[1:], np.flatnonzero(row == 3)[0]]
+        changed += [row[a:b].tolist() != whole for a, b in zip(starts, ends, strict=True)]
+    assert 0.2 < changed.mean() / draws < 0.6
+    assert np.abs(changed / changed.mean() - 1).max() < 0.15
+
+
 def test_batches_are_those_of_the_step_for_any_replicas(trained_run):
     prepared = open_prepared(trained_run / "prepared")
     corpus, sampler = prepared.train, SubwordSampler(prepared.tokenizer_path, ALPHA, seed=1)
