@@ -10,7 +10,7 @@ from pipelines.exporters.registry import FORMATS
 from pipelines.exporters.versions import AlreadyExported
 from pipelines.files.atomic import write_text
 from pipelines.run.directory import TrainingRun
-from pipelines.run.metrics import bleu
+from pipelines.run.metrics import compute, sacrebleu_metrics
 from pipelines.run.models import build_model
 from pipelines.run.scoring import score_record
 from pipelines.translators.keras_model import Translator, load_run
@@ -37,11 +37,13 @@ def finish(
         sources, references = prepared.text(split)
         translations = translator.translate(sources)
         write_text(run.translations_path, "".join(f"{line}\n" for line in translations))
-        score = bleu(translations, references, config.corpus.target_language)
+        metrics = sacrebleu_metrics(config.corpus.target_language)
+        shown = {name: metrics[name] for name in ("bleu", "chrf")}
+        scores = compute(shown, translations, [references])
         run.add_score(
             score_record(
                 config,
-                {"bleu": score},
+                scores,
                 split=split,
                 checkpoint=loaded.checkpoint,
                 step=loaded.step,
@@ -50,7 +52,9 @@ def finish(
             )
         )
         which = f"checkpoint:{loaded.checkpoint}|step:{loaded.step}"
-        _LOG.info("%s BLEU %.2f  (%s|%s)", split, score.score, score.signature, which)
+        for score in scores.values():
+            told = (split, score.name, score.score, score.signature, which)
+            _LOG.info("%s %s %.2f  (%s|%s)", *told)
         for source, translation in list(zip(sources, translations, strict=True))[:_SAMPLES]:
             _LOG.info("  %s\n  -> %s", source, translation)
     if export_dir:

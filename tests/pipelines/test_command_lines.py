@@ -205,7 +205,7 @@ def test_evaluate_scores_what_training_scored(trained_run, corpus, tmp_path, mon
     assert call(evaluate.main, ["--run_dir", run, *files], monkeypatch) == 0
     assert "|checkpoint:average|step:600)" in capfd.readouterr().out
     trained, found = RunDirectory(run).scores()[:: len(RunDirectory(run).scores()) - 1]
-    for name in ("bleu", "signature", "checkpoint", "step"):
+    for name in ("bleu", "signature", "chrf", "chrf_signature", "checkpoint", "step"):
         assert found[name] == trained[name]
 
 
