@@ -61,6 +61,14 @@ def test_scores_by_length_are_made_of_their_json():
         assert lengths.markdown(read_json(path)) in read(PAGES / "lengths.md"), path
 
 
+def test_the_share_of_commands_in_the_readme():
+    found = read_json(ROOT / "docs" / "results" / "scan" / "lengths-commands.json")
+    place = [column["label"] for column in found["columns"]].index("26")
+    relative, sinusoidal = (row["scores"][place]["mean"] for row in found["rows"])
+    told = read(ROOT / "README.md")
+    assert f"{relative:.1f}% of the longer" in told and f"sinusoids {sinusoidal:.1f}%" in told
+
+
 def test_accuracies_on_graphs():
     for file, row in (
         ("ewt", "`--relations graph`, the default"),

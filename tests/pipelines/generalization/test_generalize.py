@@ -38,7 +38,7 @@ def commanded(tmp_path, monkeypatch, capfd):
 def test_commands_and_what_is_added_later(commanded, tmp_path):
     status, told, found = commanded(longest=5, rows="relative", steps=2)
     assert status == 0
-    assert "run 1 of 1: relative-k16-seed1; 0 finished, 1 left, time left unknown" in told
+    assert "run 1 of 1: relative-k24-seed1; 0 finished, 1 left, time left unknown" in told
     targets = (tmp_path / "tasks.de").read_text().splitlines()
     longer = [line for line in targets if len(line.split()) > 5]
     assert (tmp_path / "out/prepared/5/test.target").read_text().splitlines() == longer
@@ -50,27 +50,27 @@ def test_commands_and_what_is_added_later(commanded, tmp_path):
     assert (run["seed"], run["step"], run["longest"]) == (1, 2, 5)
     assert run["minutes"] > 0 and run["date"] and run["device"] and run["commit"]
     assert row["scores"] == [{"mean": 0.0, "deviation": None, "least": 0.0, "most": 0.0}]
-    translations = RunDirectory(tmp_path / "out/runs/5/relative-k16-seed1").translations_path
+    translations = RunDirectory(tmp_path / "out/runs/5/relative-k24-seed1").translations_path
     assert len(translations.read_text(encoding="utf-8").splitlines()) == len(longer)
 
     # One that has learnt everything.
     translations.write_text("".join(f"{line}\n" for line in longer), encoding="utf-8")
-    status, told, found = commanded(longest=[6, 5], rows=["16", "relative"], steps=2)
+    status, told, found = commanded(longest=[6, 5], rows=["24", "relative"], steps=2)
     assert status == 0
-    assert "run 2 of 2: relative-k16-seed1; 1 finished, 1 left" in told
+    assert "run 2 of 2: relative-k24-seed1; 1 finished, 1 left" in told
     assert [column["label"] for column in found["columns"]] == ["5", "6"]
     assert found["rows"][0]["runs"][0] == {**run, "scores": [100.0]}
     assert [score["mean"] for score in found["rows"][0]["scores"]] == [100.0, 0.0]
-    assert found["rows"][0]["runs"] == found["rows"][1]["runs"]  # k is 16 unless told otherwise
+    assert found["rows"][0]["runs"] == found["rows"][1]["runs"]  # k is 24 unless told otherwise
     for ending in ("md", "png", "svg"):
         assert (tmp_path / "out" / f"lengths-commands.{ending}").stat().st_size > 300
 
-    status, told, again = commanded(longest=[6, 5], rows=["16", "relative"], steps=2)
+    status, told, again = commanded(longest=[6, 5], rows=["24", "relative"], steps=2)
     assert status == 0 and again == found
     assert "run 1 of" not in told and "step 1/2" not in told
 
     translations.write_text("".join(f"{line}\n" for line in longer[1:]), encoding="utf-8")
-    status, told, _ = commanded(longest=[6, 5], rows=["16", "relative"], steps=2)
+    status, told, _ = commanded(longest=[6, 5], rows=["24", "relative"], steps=2)
     assert status == 2
     expected = f"must have {len(longer)} translations, one of each sentence of the test text, got"
     assert f"{expected} {len(longer) - 1}" in told
