@@ -19,7 +19,7 @@ from pipelines.training.flags import parse as parse_flags
 DESCRIPTION = """Train a Transformer with relative position representations to translate.
 
 With no flags it trains the preset `tiny`, with two layers instead of four, on a built-in demo
-corpus, English to German, prints test BLEU and three translations, and exports
+corpus, English to German, prints test BLEU, chrF and three translations, and exports
 saved_models/demo/1. The same command again resumes an interrupted run."""
 
 

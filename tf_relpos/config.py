@@ -49,7 +49,7 @@ class TransformerConfig:
     """number of decoder blocks"""
     share_layers: bool = False
     """all blocks of the encoder have the same weights, and all of the decoder, as in a Universal
-    Transformer (Dehghani et al. 2019) without halting"""
+    Transformer (Dehghani et al. 2019), but without embeddings of the step and without halting"""
     position: str = "relative"
     """how positions are known: relative, sinusoidal, both or none"""
     max_relative_position: int = 16

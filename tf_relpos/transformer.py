@@ -181,9 +181,10 @@ class Transformer(keras.Model):
         Returns:
             `{"columns": [D, V], "blocks": DecoderBlock.step_weights of each}`.
         """
+        blocks = {block: block.step_weights() for block in dict.fromkeys(self.decoder_blocks)}
         return {
             "columns": self._columns(),
-            "blocks": [block.step_weights() for block in self.decoder_blocks],
+            "blocks": [blocks[block] for block in self.decoder_blocks],
         }
 
     def encode(self, source_ids: Any, step_weights: Any = None) -> dict[str, Any]:

@@ -136,9 +136,10 @@ class _SteppingModel:
         self._model = model
         with tf.GradientTape() as tape:
             step_weights = model.step_weights()
-        self._step_weights = tree.map_structure(
-            lambda x: tf.Variable(x, trainable=False), step_weights
-        )
+        # Layers that share weights have the same tensors.
+        laid_out = {id(x): tf.Variable(x, trainable=False) for x in tree.flatten(step_weights)}
+        self._step_weights = tree.map_structure(lambda x: laid_out[id(x)], step_weights)
+        self._laid_out = list(laid_out.values())
         # What they are made of is read by nothing else, but for the embedding.
         made_of = {id(variable) for variable in tape.watched_variables()}
         made_of -= {id(variable.value) for variable in model.embedding.variables}
@@ -151,7 +152,7 @@ class _SteppingModel:
 
     def variables(self) -> list[tf.Variable]:
         """All that a search reads."""
-        return [*(weight.value for weight in self.weights), *tree.flatten(self._step_weights)]
+        return [*(weight.value for weight in self.weights), *self._laid_out]
 
 
 def _in_range(name: str, value: tf.Tensor, lowest: float, highest: float) -> tf.Tensor:

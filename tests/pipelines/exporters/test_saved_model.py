@@ -133,6 +133,18 @@ def test_a_model_of_any_kind_is_translated_with(tmp_path, make):
     np.testing.assert_allclose(found["score"], [h.score for h in expected], rtol=1e-4)
 
 
+def test_layers_that_share_weights_have_them_once(tmp_path):
+    translator, _ = serving_model.exported()
+    sizes = []
+    for number, layers in enumerate((1, 3)):
+        model = of_config(share_layers=True, decoder_layers=layers)
+        own = Translator(model, translator.tokenizer, beam_size=2, alpha=0.6)
+        exportable = Exportable(own, serving_model.tokenizer_path())
+        path = Path(export_saved_model(exportable, tmp_path / str(number)))
+        sizes.append((path / "variables" / "variables.data-00000-of-00001").stat().st_size)
+    assert abs(sizes[1] - sizes[0]) < 0.02 * sizes[0]
+
+
 def test_blank_text_is_translated_to_nothing():
     blank = ["", "  ", *(c for c in map(chr, range(sys.maxunicode)) if c.isspace())]
     translations, scores = translate([*blank, "dog", "\u200b"])
