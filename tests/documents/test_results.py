@@ -69,6 +69,29 @@ def test_the_share_of_commands_in_the_readme():
     assert f"{relative:.1f}% of the longer" in told and f"sinusoids {sinusoidal:.1f}%" in told
 
 
+def test_the_news_model_is_as_scored():
+    page, results = read(PAGES / "news.md"), ROOT / "docs" / "results" / "news"
+    texts = {"mixed.newstest2013.en": "newstest2013", "tatoeba.test.en": "Tatoeba, test"}
+    scores = read_json(results / "scores.json")
+    assert [score["split"] for score in scores] == list(texts)
+    for score, file in zip(scores, ("newstest2013.de", "tatoeba.de"), strict=True):
+        ranges = score["by_length"]
+        sentences = sum(found["sentences"] for found in ranges)
+        assert len(read(results / file).splitlines()) == sentences
+        whole = {"words": "all", "sentences": sentences, "bleu": score["bleu"]}
+        rows = [{**whole, "chrf": score["chrf"]}]
+        rows += [{**r, "words": f"{r['shortest']} to {r['longest']}"} for r in ranges]
+        for row in rows:
+            cells = [texts[score["split"]], row["words"], f"{row['sentences']:,}"]
+            cells += [f"{row['bleu']:.2f}", f"{row['chrf']:.2f}"]
+            assert f"| {' | '.join(cells)} |" in page
+        assert score["signature"] in page and score["chrf_signature"] in page
+    lines = [json.loads(line) for line in read(results / "history.jsonl").splitlines()]
+    perplexities = [r["validation_perplexity"] for r in lines if "validation_perplexity" in r]
+    assert len(perplexities) == 3
+    assert all(f"{perplexity:.1f}" in page for perplexity in perplexities)
+
+
 def test_accuracies_on_graphs():
     for file, row in (
         ("ewt", "`--relations graph`, the default"),
