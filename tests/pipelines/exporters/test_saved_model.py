@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -100,6 +101,7 @@ def sharing():
 
 def of_config(**fields):
     translator, _ = serving_model.exported()
+    keras.utils.set_random_seed(3)
     model = Transformer(dataclasses.replace(translator.model.config, **fields))
     model.build()
     return changed(model)
@@ -129,7 +131,9 @@ def test_a_model_of_any_kind_is_translated_with(tmp_path, make):
     texts = serving_model.sentences(3)
     expected = [hypotheses[0] for hypotheses in own.stream(texts)]
     found = tf.saved_model.load(path).signatures["serving_default"](text=tf.constant(texts))
-    assert [t.decode() for t in found["translation"].numpy()] == [h.text for h in expected]
+    # Weights like these may write form feeds, which the stream of lines makes spaces.
+    translations = [t.decode().split() for t in found["translation"].numpy()]
+    assert translations == [h.text.split() for h in expected]
     np.testing.assert_allclose(found["score"], [h.score for h in expected], rtol=1e-4)
 
 
