@@ -118,6 +118,12 @@ class TransformerConfig:
         return arguments if self.uses_relative else {**arguments, "max_relative_position": None}
 
     @property
+    def distinct_layers(self) -> dict[str, int]:
+        """How many blocks of the encoder and of the decoder have weights of their own."""
+        layers = {"encoder": self.encoder_layers, "decoder": self.decoder_layers}
+        return dict.fromkeys(layers, 1) if self.share_layers else layers
+
+    @property
     def uses_relative(self) -> bool:
         return self.position in ("relative", "both")
 

@@ -103,7 +103,7 @@ def check_could_hold(path: Path, config: TransformerConfig) -> None:
     Raises:
         InputError: the weights are of a smaller model.
     """
-    layers = 2 if config.share_layers else config.encoder_layers + config.decoder_layers
+    layers = sum(config.distinct_layers.values())
     labels = 2 * config.max_relative_position + 1 if config.uses_relative else 0
     values = config.model_dim * (config.vocabulary_size + 2 * layers * config.inner_dim)
     values += layers * labels * (config.model_dim // config.num_heads)

@@ -52,8 +52,5 @@ def freeze(model: Transformer, parts: str) -> None:
 def _layers(config: TransformerConfig, part: str) -> list[str]:
     if part == "embedding":
         return [part]
-    count = config.encoder_layers if part == "encoder" else config.decoder_layers
-    if config.share_layers:
-        count = 1
     norm = [f"{part}_norm"] if config.norm == "pre" else []
-    return [*(f"{part}_{number}" for number in range(count)), *norm]
+    return [*(f"{part}_{number}" for number in range(config.distinct_layers[part])), *norm]
