@@ -130,12 +130,12 @@ class SubwordSampler:
 
 
 def with_room(buckets: Sequence[Bucket]) -> list[Bucket]:
-    """Buckets a quarter longer, as segmentations that are drawn are longer than the best."""
+    """Buckets an eighth longer, as segmentations that are drawn are longer than the best."""
     return [
         dataclasses.replace(
             bucket,
-            source_length=bucket.source_length * 5 // 4,
-            target_length=bucket.target_length * 5 // 4,
+            source_length=bucket.source_length * 9 // 8,
+            target_length=bucket.target_length * 9 // 8,
         )
         for bucket in buckets
     ]

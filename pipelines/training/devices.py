@@ -11,9 +11,7 @@ from pipelines.errors import InputError
 from pipelines.training.trainer import XlaScope
 from pipelines.training.workers import connect
 
-# D below which CPUs that multiply bfloat16 by AVX-512 alone, 1.7 times as fast as float32, trained
-# faster in float32: 128 did, 192 did not.
-_NARROW_WITHOUT_AMX = 192
+_FAST_AT_BFLOAT16 = {"amx_bf16", "avx512_bf16"}
 
 
 def make_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
@@ -40,14 +38,8 @@ def make_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy(devices)
 
 
-def precision(config: TrainingConfig, model_dim: int) -> str:
-    """Keras's dtype policy: the one asked for, or the fastest that trains well.
-
-    Args:
-        config: what was asked for.
-        model_dim: D. Without AMX, narrow models lose more time by casts than bfloat16's products
-            save.
-    """
+def precision(config: TrainingConfig) -> str:
+    """Keras's dtype policy: the one asked for, or the fastest that trains well."""
     if config.precision != "auto":
         return config.precision
     gpus = tf.config.list_physical_devices("GPU")
@@ -55,9 +47,7 @@ def precision(config: TrainingConfig, model_dim: int) -> str:
         details = tf.config.experimental.get_device_details(gpus[0])
         capable = details.get("compute_capability", (0, 0)) >= (8, 0)
     else:
-        features = _cpu_features()
-        is_narrow = model_dim < _NARROW_WITHOUT_AMX
-        capable = "amx_bf16" in features or ("avx512_bf16" in features and not is_narrow)
+        capable = not _FAST_AT_BFLOAT16.isdisjoint(_cpu_features())
     return "mixed_bfloat16" if capable else "float32"
 
 

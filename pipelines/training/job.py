@@ -78,7 +78,7 @@ def run_job(
             config,
             prepared,
             replicas=strategy.num_replicas_in_sync,
-            precision=devices.precision(config.training, config.model.model_dim),
+            precision=devices.precision(config.training),
         )
         run = locked.open(provenance, prepared.tokenizer_path) if locked else None
         if run:

@@ -13,23 +13,22 @@ pytestmark = pytest.mark.tensorflow_only
 
 @pytest.mark.parametrize("precision", ["float32", "mixed_bfloat16", "mixed_float16"])
 def test_precision_asked_for_is_taken(precision):
-    assert devices.precision(TrainingConfig(precision=precision), 128) == precision
+    assert devices.precision(TrainingConfig(precision=precision)) == precision
 
 
 @pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="about CPUs")
 @pytest.mark.parametrize(
-    "features, of_narrow, of_wide",
+    "features, fastest",
     [
-        ("avx2", "float32", "float32"),
-        ("avx2 avx512f", "float32", "float32"),
-        ("avx2 avx512f avx512_bf16", "float32", "mixed_bfloat16"),
-        ("avx2 avx512f avx512_bf16 amx_bf16", "mixed_bfloat16", "mixed_bfloat16"),
+        ("avx2", "float32"),
+        ("avx2 avx512f", "float32"),
+        ("avx2 avx512f avx512_bf16", "mixed_bfloat16"),
+        ("avx2 avx512f avx512_bf16 amx_bf16", "mixed_bfloat16"),
     ],
 )
-def test_half_precision_where_the_cpu_gains_by_it(monkeypatch, features, of_narrow, of_wide):
+def test_half_precision_where_the_cpu_gains_by_it(monkeypatch, features, fastest):
     monkeypatch.setattr(devices, "_cpu_features", lambda: set(features.split()))
-    assert devices.precision(TrainingConfig(), 128) == of_narrow
-    assert devices.precision(TrainingConfig(), 192) == of_wide
+    assert devices.precision(TrainingConfig()) == fastest
 
 
 def test_compilation():

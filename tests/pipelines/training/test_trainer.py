@@ -118,6 +118,24 @@ def test_logs_are_sums_over_the_batch(rng):
     assert set(logs) == sums | {"non_finite"}
 
 
+@pytest.mark.parametrize("xla", ["nothing", "loss"])
+def test_the_loss_of_bfloat16_logits_is_computed_in_float32(rng, xla):
+    """Sums and gradient are those of the same numbers in float32, which is rounded at the end."""
+    labels = batch(rng)["labels"]
+    logits = tf.cast(rng.normal(size=(*labels.shape, V)) * 5, tf.bfloat16)
+    trainer = TranslationTrainer(Transformer(CONFIG, dtype="mixed_bfloat16"))
+    trainer.compile(optimizer=keras.optimizers.SGD(0.5), jit_compile=False)
+    loss = tf.function(trainer._loss, jit_compile=xla == "loss")
+    tokens = tf.constant(float(np.count_nonzero(labels)))
+    gradient, logs = loss(tf.constant(labels), logits, tokens)
+    expected, expected_logs = loss(tf.constant(labels), tf.cast(logits, tf.float32), tokens)
+    assert gradient.dtype == tf.bfloat16 and expected.dtype == tf.float32
+    rounded = tf.cast(expected, tf.bfloat16)
+    assert_close(*(tf.cast(x, tf.float32).numpy() for x in (gradient, rounded)))
+    for name, value in expected_logs.items():
+        assert_close(logs[name], value)
+
+
 def test_micro_batches_train_like_one_batch_of_the_same_pairs(rng):
     wholes = [batch(rng, size=6) for _ in range(20)]
     halves = [{n: ids[i : i + 3] for n, ids in whole.items()} for whole in wholes for i in (0, 3)]
