@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pipelines.command_line import early_flags, lasting_output, run, tell_of_table
 from pipelines.config import HELD_OUT_TEXT, RunConfig
+from pipelines.corpora.text_files import check_file
 from pipelines.errors import InputError, check_positive
 from pipelines.files.pictures import check_can_draw
 from pipelines.generalization.defaults import CUTOFFS, commands_config
@@ -77,6 +78,9 @@ class GeneralizeFlags(StartFlags):
                 raise InputError(f"longest must be at least 1, got {longest}")
             if self.longest and self.longest.count(longest) > 1:
                 raise InputError(f"longest must be different lengths, got {longest} twice")
+        for name in ("commands", "actions"):
+            if getattr(self, name):
+                check_file(name, getattr(self, name))
 
     @classmethod
     def defaults(cls, arguments: Sequence[str], preset: str, *, demo: bool) -> RunConfig:

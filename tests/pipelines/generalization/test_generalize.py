@@ -113,7 +113,8 @@ FILES = ["--commands", "c", "--actions", "a"]
     "arguments, message",
     [
         (["--commands", "c"], "commands and actions must be given together"),
-        (FILES, "train_source"),
+        (FILES, "commands must name files that exist, got c: No such file or directory"),
+        (["--commands", __file__, "--actions", "a"], "actions must name files that exist, got a"),
         ([*FILES, "--train_source", "x"], "--train_source must not be given with --commands"),
         ([*FILES, "--tokenizer", "x"], "--tokenizer must not be given with --commands"),
         ([*FILES, "--longest"], "longest must have values, got none"),
