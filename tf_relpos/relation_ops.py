@@ -64,9 +64,8 @@ def relation_scores(
         return pick_by_label(label_scores(query, relations, table), relations)
     a = _vectors_of_pairs(relations, table, query.dtype)
     if len(table.shape) == 2 and len(a.shape) == 3:
-        B, T, N, H = ops.shape(query)
-        queries = ops.reshape(ops.transpose(query, (1, 0, 2, 3)), (T, B * N, H))
-        scores = ops.matmul(queries, ops.transpose(a, (0, 2, 1)))  # [T, B*N, S]
+        B, T, N, _ = ops.shape(query)
+        scores = ops.matmul(_by_position(query), ops.transpose(a, (0, 2, 1)))  # [T, B*N, S]
         scores = ops.reshape(scores, (T, B, N, ops.shape(a)[1]))
         return ops.transpose(scores, (1, 2, 0, 3))
     return ops.einsum(f"btnh,{_vector_axes(table, a)}->bnts", query, a)
@@ -106,7 +105,7 @@ def choose_implementation(implementation: str, relations: Relations, table: Tens
 
     `pipelines.benchmark.attention` measured it on CPU cores (results beside it), with R = 17, 33
     and 129: where all sentences have the labels `[T, S]`, bucketing is the faster one from about
-    S = 2 R + 96 on, or S = R if the table has heads.
+    S = 3 R / 2 on, or S = R if the table has heads.
 
     Raises:
         ValueError: `implementation` is none of `IMPLEMENTATIONS`.
@@ -120,7 +119,7 @@ def choose_implementation(implementation: str, relations: Relations, table: Tens
     elif len(relations.shape) == 2:
         T, S = relations.shape
     is_one = isinstance(T, int) and T == 1
-    longest = num_labels if heads else 2 * num_labels + 96
+    longest = num_labels if heads else 3 * num_labels // 2
     is_short = isinstance(S, int) and longest >= S
     return "transpose_reshape" if is_one or is_short else "bucketed"
 
@@ -472,19 +471,45 @@ def _block_size(query: Tensor, key: Tensor) -> int | Tensor:
 def label_scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:
     """Each query by each vector of the table: `[T, R, B, N]`, or `[B, T, R, N]` for labels of a
     sentence each."""
-    return ops.einsum(f"btnh,{_table_axes(table)}->{_axes(relations)}", query, table)
+    if not _are_alike(relations, table):
+        return ops.einsum(f"btnh,{_table_axes(table)}->{_axes(relations)}", query, table)
+    B, T, N, _ = ops.shape(query)
+    scores = ops.matmul(table, ops.transpose(_by_position(query), (0, 2, 1)))
+    return ops.reshape(scores, (T, ops.shape(table)[0], B, N))
 
 
 def label_values(per_label: Tensor, relations: Relations, table: Tensor) -> Tensor:
     """The vectors of the table, weighted as `label_scores` lays them out: `[B, T, N, H]`."""
-    return ops.einsum(f"{_axes(relations)},{_table_axes(table)}->btnh", per_label, table)
+    if not _are_alike(relations, table):
+        return ops.einsum(f"{_axes(relations)},{_table_axes(table)}->btnh", per_label, table)
+    T, R, B, N = ops.shape(per_label)
+    rows = ops.transpose(ops.reshape(per_label, (T, R, B * N)), (0, 2, 1))
+    values = ops.reshape(ops.matmul(rows, table), (T, B, N, table.shape[-1]))
+    return ops.transpose(values, (1, 0, 2, 3))
 
 
 def label_gradient(
     per_label: Tensor, vectors: Tensor, relations: Relations, table: Tensor
 ) -> Tensor:
     """The gradient of both by the table, `vectors` being what it is multiplied with."""
-    return ops.einsum(f"{_axes(relations)},btnh->{_table_axes(table)}", per_label, vectors)
+    if not _are_alike(relations, table):
+        return ops.einsum(f"{_axes(relations)},btnh->{_table_axes(table)}", per_label, vectors)
+    T, R, B, N = ops.shape(per_label)
+    rows = ops.reshape(per_label, (T, R, B * N))
+    by_position = ops.matmul(rows, _by_position(vectors))
+    return ops.cast(ops.sum(ops.cast(by_position, exact_dtype(table)), axis=0), table.dtype)
+
+
+def _are_alike(relations: Relations, table: Tensor) -> bool:
+    """Whether sentences and heads share labels and vectors: a product of matrices for each position
+    then takes half the time of `einsum`, which moves the numbers of all."""
+    return _is_shared(relations) and len(table.shape) == 2
+
+
+def _by_position(x: Tensor) -> Tensor:
+    """`[B, T, N, H]` as `[T, B*N, H]`."""
+    B, T, N, H = ops.shape(x)
+    return ops.reshape(ops.transpose(x, (1, 0, 2, 3)), (T, B * N, H))
 
 
 def pick_by_label(per_label: Tensor, relations: Relations) -> Tensor:

@@ -244,10 +244,10 @@ def test_the_oracle_s_own_backward_pass(rng, layout, relations, is_additive):
 @pytest.mark.parametrize(
     ("shape", "table", "expected"),
     [
-        ((5, 162), (33, 64), "transpose_reshape"),
-        ((5, 163), (33, 64), "bucketed"),
-        ((5, 354), (129, 64), "transpose_reshape"),
-        ((5, 355), (129, 64), "bucketed"),
+        ((5, 49), (33, 64), "transpose_reshape"),
+        ((5, 50), (33, 64), "bucketed"),
+        ((5, 193), (129, 64), "transpose_reshape"),
+        ((5, 194), (129, 64), "bucketed"),
         ((5, 33), (8, 33, 64), "transpose_reshape"),
         ((5, 34), (8, 33, 64), "bucketed"),
         ((1, 10**6), (33, 64), "transpose_reshape"),
