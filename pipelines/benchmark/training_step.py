@@ -81,7 +81,8 @@ def update_of(flags: Step, position: str) -> Callable[[], float]:
     training = TrainingConfig(precision=flags.precision)
     preset = default_config(flags.preset, demo=False).model
     config = dataclasses.replace(preset, vocabulary_size=flags.vocabulary_size, position=position)
-    model = build_model(config, dtype=devices.precision(training))
+    dtype = devices.precision(training)
+    model = build_model(config, dtype=dtype, longest=flags.length)  # as in training
     trainer = TranslationTrainer(model, xla=devices.xla_scope(training))
     trainer.compile(optimizer=keras.optimizers.Adam(1e-4), jit_compile=False)
     trainer.optimizer.build(model.trainable_variables)
