@@ -119,7 +119,7 @@ class Run:
         ended_by = run_job(
             self.config, self.path, prepared_directory=self.prepared.directory, splits=[self.split]
         )
-        dtype = precision(self.config.training, self.config.model.model_dim)
+        dtype = precision(self.config.training)
         minutes = self.record().get("minutes", 0.0) + (time.monotonic() - began) / 60
         record = {
             "config": self.config.to_dict(),
