@@ -69,6 +69,15 @@ def test_the_share_of_commands_in_the_readme():
     assert f"{relative:.1f}% of the longer" in told and f"sinusoids {sinusoidal:.1f}%" in told
 
 
+def test_the_share_of_commands_in_bfloat16():
+    found = read_json(ROOT / "docs" / "results" / "scan" / "bfloat16.json")
+    (row,), (column,) = found["rows"], found["columns"]
+    (run,) = row["runs"]
+    assert (row["label"], column["label"]) == ("relative", "26")
+    assert run["seed"] == 1 and run["device"].endswith("mixed_bfloat16")
+    assert f"gave {row['scores'][0]['mean']:.2f}% at 26" in read(PAGES / "lengths.md")
+
+
 def test_the_news_model_is_as_scored():
     page, results = read(PAGES / "news.md"), ROOT / "docs" / "results" / "news"
     texts = {"mixed.newstest2013.en": "newstest2013", "tatoeba.test.en": "Tatoeba, test"}
@@ -189,12 +198,15 @@ def test_attention_is_as_measured():
 
 def test_speed_and_memory_are_as_measured():
     page = read(PAGES / "speed.md")
-    memories = [speed(f"training_memory_{preset}") for preset in ("base", "big")]
-    for precision, sizes in (("float32", memories), ("mixed_bfloat16", [])):
+    for precision, kind in (("float32", ""), ("mixed_bfloat16", "_mixed_bfloat16")):
         steps = [speed(f"training_step_{preset}_{precision}") for preset in ("base", "big")]
-        assert report.training_steps(steps, sizes) in page
-    assert report.trainings({p: speed(f"opennmt_{p}") for p in ("tiny", "base")}) in page
-    assert report.trainings({"tiny": speed("opennmt_tiny_avx512")}) in page
+        memories = [speed(f"training_memory_{preset}{kind}") for preset in ("base", "big")]
+        assert report.training_steps(steps, memories) in page
+    for preset in ("base", "big"):
+        memory = speed(f"training_memory_{preset}_avx512")["megabytes"]
+        assert f"{memory['relative'] / memory['sinusoidal']:.3f}" in page
+    for kind in ("", "_avx512"):
+        assert report.trainings({p: speed(f"opennmt_{p}{kind}") for p in ("tiny", "base")}) in page
     models = {"`tiny`": speed("decoding"), "`base`": speed("decoding_base")}
     assert report.decoding(models) in page
     assert report.callers(speed("callers")) in page
