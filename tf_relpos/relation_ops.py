@@ -501,8 +501,8 @@ def label_gradient(
 
 
 def _are_alike(relations: Relations, table: Tensor) -> bool:
-    """Whether sentences and heads share labels and vectors: a product of matrices for each position
-    then takes half the time of `einsum`, which moves the numbers of all."""
+    """Whether sentences and heads share labels and vectors: of batches, a product of matrices for
+    each position then takes less time than `einsum`, which moves the numbers of all."""
     return _is_shared(relations) and len(table.shape) == 2
 
 

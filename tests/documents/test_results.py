@@ -101,6 +101,24 @@ def test_the_news_model_is_as_scored():
     assert all(f"{perplexity:.1f}" in page for perplexity in perplexities)
 
 
+def test_a_long_training_on_small_text_is_as_scored():
+    results = ROOT / "docs" / "results" / "multi30k-long"
+    (score,) = read_json(results / "scores.json")
+    page = read(PAGES / "training.md")
+    for cells in ("bleu", "signature"), ("chrf", "chrf_signature"):
+        number, signature = (score[name] for name in cells)
+        assert f"| {number:.2f} | `{signature}` |" in page
+    assert f"reaches {score['bleu']:.1f}" in read(ROOT / "README.md")
+    without_case = read_json(results / "lowercased.json")
+    assert f"| {without_case['score']:.1f} | `{without_case['signature']}` |" in page
+    lines = [json.loads(line) for line in read(results / "history.jsonl").splitlines()]
+    bleu = {line["step"]: line["validation_bleu"] for line in lines if "validation_bleu" in line}
+    assert max(bleu, key=bleu.get) == score["step"]
+    for step in (2000, 4000, 6000, 8000):
+        assert f"{bleu[step]:.2f} after {step:,}" in page
+    assert len(read(results / "test_2016_flickr.de").splitlines()) == 1000
+
+
 def test_accuracies_on_graphs():
     for file, row in (
         ("ewt", "`--relations graph`, the default"),
@@ -188,12 +206,14 @@ def test_attention_is_as_measured():
     found = speed("attention_float32")
     for k in (8, 16, 64):
         assert attention.markdown(found, k) in page
-    assert f"{attention.share_of_best(found):.0%} of the points in float32" in page
+    assert f"at {attention.share_of_best(found):.0%} of the points with AVX2" in page
     for dtype in ("float32", "bfloat16"):
         found = speed(f"attention_{dtype}_avx512")
         assert found["settings"]["dtype"] == dtype
         assert attention.markdown(found, 16) in page
-    assert f"{attention.share_of_best(found):.0%} of those in bfloat16" in page
+        assert f"{attention.share_of_best(found):.0%} of those in {dtype}" in page
+    found = speed("attention_float32_short_avx512")
+    assert all(attention.markdown(found, k) in page for k in (8, 64))
 
 
 def test_speed_and_memory_are_as_measured():
@@ -207,7 +227,8 @@ def test_speed_and_memory_are_as_measured():
         assert f"{memory['relative'] / memory['sinusoidal']:.3f}" in page
     for kind in ("", "_avx512"):
         assert report.trainings({p: speed(f"opennmt_{p}{kind}") for p in ("tiny", "base")}) in page
-    models = {"`tiny`": speed("decoding"), "`base`": speed("decoding_base")}
+    stems = {"`tiny`": "", "`tiny`, no oneDNN": "_without_onednn", "`base`": "_base"}
+    models = {name: speed(f"decoding{stem}") for name, stem in stems.items()}
     assert report.decoding(models) in page
     assert report.callers(speed("callers")) in page
     assert report.memory(speed("memory")) in page
@@ -223,3 +244,6 @@ def test_decoding_is_as_measured():
         (one_by_one, "tflite"),
     ):
         assert f"{record['over_ctranslate2'][form]:.2f}" in read(ROOT / "README.md")
+    share = read_json(BENCHMARKS / "decoding_without_onednn.json")["decoding"][1]
+    share = share["over_ctranslate2"]["saved_model"]
+    assert f"or {share:.2f} with `TF_ENABLE_ONEDNN_OPTS=0`" in read(ROOT / "README.md")

@@ -120,10 +120,11 @@ def test_logs_are_sums_over_the_batch(rng):
 
 @pytest.mark.parametrize("xla", ["nothing", "loss"])
 def test_the_loss_of_bfloat16_logits_is_computed_in_float32(rng, xla):
-    """Sums and gradient are those of the same numbers in float32, which is rounded at the end."""
+    """Sums and gradient, that of two terms as well, are those of the same numbers in float32, and
+    the gradient is rounded at the end."""
     labels = batch(rng)["labels"]
-    logits = tf.cast(rng.normal(size=(*labels.shape, V)) * 5, tf.bfloat16)
-    trainer = TranslationTrainer(Transformer(CONFIG, dtype="mixed_bfloat16"))
+    logits = tf.cast(rng.normal(size=(2 * len(labels), labels.shape[1], V)) * 5, tf.bfloat16)
+    trainer = TranslationTrainer(Transformer(CONFIG, dtype="mixed_bfloat16"), r_drop=3.0)
     trainer.compile(optimizer=keras.optimizers.SGD(0.5), jit_compile=False)
     loss = tf.function(trainer._loss, jit_compile=xla == "loss")
     tokens = tf.constant(float(np.count_nonzero(labels)))
