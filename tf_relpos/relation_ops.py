@@ -474,18 +474,17 @@ def label_scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:
     if not _are_alike(relations, table):
         return ops.einsum(f"btnh,{_table_axes(table)}->{_axes(relations)}", query, table)
     B, T, N, _ = ops.shape(query)
-    scores = ops.matmul(table, ops.transpose(_by_position(query), (0, 2, 1)))
-    return ops.reshape(scores, (T, ops.shape(table)[0], B, N))
+    scores = ops.matmul(_rows(query), ops.transpose(table))
+    return ops.transpose(ops.reshape(scores, (B, T, N, ops.shape(table)[0])), (1, 3, 0, 2))
 
 
 def label_values(per_label: Tensor, relations: Relations, table: Tensor) -> Tensor:
     """The vectors of the table, weighted as `label_scores` lays them out: `[B, T, N, H]`."""
     if not _are_alike(relations, table):
         return ops.einsum(f"{_axes(relations)},{_table_axes(table)}->btnh", per_label, table)
-    T, R, B, N = ops.shape(per_label)
-    rows = ops.transpose(ops.reshape(per_label, (T, R, B * N)), (0, 2, 1))
-    values = ops.reshape(ops.matmul(rows, table), (T, B, N, table.shape[-1]))
-    return ops.transpose(values, (1, 0, 2, 3))
+    T, _, B, N = ops.shape(per_label)
+    values = ops.matmul(_rows(ops.transpose(per_label, (2, 0, 3, 1))), table)
+    return ops.reshape(values, (B, T, N, table.shape[-1]))
 
 
 def label_gradient(
@@ -495,15 +494,20 @@ def label_gradient(
     if not _are_alike(relations, table):
         return ops.einsum(f"{_axes(relations)},btnh->{_table_axes(table)}", per_label, vectors)
     T, R, B, N = ops.shape(per_label)
-    rows = ops.reshape(per_label, (T, R, B * N))
-    by_position = ops.matmul(rows, _by_position(vectors))
-    return ops.cast(ops.sum(ops.cast(by_position, exact_dtype(table)), axis=0), table.dtype)
+    by_label = ops.reshape(ops.transpose(per_label, (1, 2, 0, 3)), (R, B * T * N))
+    return ops.matmul(by_label, _rows(vectors))
 
 
 def _are_alike(relations: Relations, table: Tensor) -> bool:
-    """Whether sentences and heads share labels and vectors: of batches, a product of matrices for
-    each position then takes less time than `einsum`, which moves the numbers of all."""
+    """Whether sentences and heads share labels and vectors: one product of matrices then takes less
+    time than `einsum`, which makes one for each sentence or position."""
     return _is_shared(relations) and len(table.shape) == 2
+
+
+def _rows(x: Tensor) -> Tensor:
+    """`[B, T, N, H]` as a matrix of `B*T*N` rows."""
+    B, T, N, H = ops.shape(x)
+    return ops.reshape(x, (B * T * N, H))
 
 
 def _by_position(x: Tensor) -> Tensor:
