@@ -52,13 +52,15 @@ def precision(config: TrainingConfig) -> str:
 
 
 def description() -> str:
-    """The device, and of a CPU what decides how fast it multiplies matrices, where Linux tells."""
+    """The device, and of a CPU the cores that this process may use, and what decides how fast they
+    multiply matrices, where Linux tells."""
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
         return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"))
     known = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "sve", "bf16")
     features = "".join(f", {name}" for name in known if name in _cpu_features())
-    return f"CPU, {os.cpu_count()} cores, {platform.machine()}{features}"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"CPU, {cores} core{'s' * (cores != 1)}, {platform.machine()}{features}"
 
 
 def xla_scope(config: TrainingConfig) -> XlaScope:

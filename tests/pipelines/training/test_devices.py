@@ -1,5 +1,7 @@
 """Precision, compilation and strategy: what was asked for, or what suits the device."""
 
+import os
+
 import pytest
 import tensorflow as tf
 
@@ -69,3 +71,14 @@ for strategy in ("auto", "mirrored", "one"):
         "MirroredStrategy 3",
         "OneDeviceStrategy 1",
     ]
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="about Linux")
+@pytest.mark.skipif(bool(tf.config.list_physical_devices("GPU")), reason="about CPUs")
+def test_only_the_cores_of_this_process_are_told_of():
+    mine = os.sched_getaffinity(0)
+    try:
+        os.sched_setaffinity(0, {min(mine)})
+        assert devices.description().startswith("CPU, 1 core, ")
+    finally:
+        os.sched_setaffinity(0, mine)
