@@ -156,7 +156,8 @@ def _attention(
 
 
 def tables(loaded: LoadedRun) -> list[Tables]:
-    """The tables of all layers that have any, from the bottom up; one that layers share, once."""
+    """The tables of all layers that have any, from the bottom up; those that the layers of a side
+    share once, under its name, "encoder/self_attention"."""
     config, model = loaded.model.config, loaded.model
     found = []
     for block in dict.fromkeys((*model.encoder_blocks, *model.decoder_blocks)):
@@ -170,7 +171,8 @@ def tables(loaded: LoadedRun) -> list[Tables]:
             for table in (layer.relative_key_embeddings, layer.relative_value_embeddings)
         )
         if keys is not None or values is not None:
-            found.append(Tables(f"{block.name}/self_attention", keys, values))
+            name = block.name.partition("_")[0] if config.share_layers else block.name
+            found.append(Tables(f"{name}/self_attention", keys, values))
     return found
 
 

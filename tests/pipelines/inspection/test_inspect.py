@@ -91,6 +91,12 @@ def test_content_and_position_make_the_weights(write, tmp_path, shared):
         assert len(draw_tables(held[0]).axes) == 3 * (3 + 2)  # panels, and scales of colours
 
 
+def test_tables_that_layers_share_are_shown_once(write, tmp_path):
+    path = write(tmp_path / "run", share_layers=True)
+    held = tables(load_run(RunDirectory(path)))
+    assert [layer.name for layer in held] == ["encoder/self_attention", "decoder/self_attention"]
+
+
 class Page(HTMLParser):
     """The text and the tags of a page; checks that they are closed."""
 
