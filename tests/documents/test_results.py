@@ -119,6 +119,22 @@ def test_a_long_training_on_small_text_is_as_scored():
     assert len(read(results / "test_2016_flickr.de").splitlines()) == 1000
 
 
+def test_a_wider_model_and_both_together_are_as_scored():
+    results = ROOT / "docs" / "results"
+    found = {
+        (row["model"], row["text"], row["alpha"]): f"{row['bleu']:.2f}"
+        for row in read_json(results / "multi30k-wide" / "scores.json")["scores"]
+    }
+    (long,) = read_json(results / "multi30k-long" / "scores.json")
+    found["sampled", "test", 0.6] = f"{long['bleu']:.2f}"
+    columns = [("valid", 0.6), ("valid", 1.5), ("valid", 2.0), ("test", 0.6), ("test", 1.5)]
+    names = {"sampled": "the above", "wide": "twice as wide", "both": "both"}
+    for model, name in names.items():
+        cells = [name, *(found.pop((model, *column), "") for column in columns)]
+        assert f"| {' | '.join(cells)} |".replace("  ", " ") in read(PAGES / "training.md")
+    assert not found
+
+
 def test_accuracies_on_graphs():
     for file, row in (
         ("ewt", "`--relations graph`, the default"),
