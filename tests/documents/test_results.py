@@ -128,9 +128,9 @@ def test_a_wider_model_and_both_together_are_as_scored():
     (long,) = read_json(results / "multi30k-long" / "scores.json")
     found["sampled", "test", 0.6] = f"{long['bleu']:.2f}"
     columns = [("valid", 0.6), ("valid", 1.5), ("valid", 2.0), ("test", 0.6), ("test", 1.5)]
-    names = {"sampled": "the above", "wide": "twice as wide", "both": "both"}
-    for model, name in names.items():
-        cells = [name, *(found.pop((model, *column), "") for column in columns)]
+    titles = {"sampled": "the above", "wide": "twice as wide", "both": "both"}
+    for model, title in titles.items():
+        cells = [title, *(found.pop((model, *column), "") for column in columns)]
         assert f"| {' | '.join(cells)} |".replace("  ", " ") in read(PAGES / "training.md")
     assert not found
 
