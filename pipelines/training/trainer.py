@@ -205,8 +205,8 @@ class TranslationTrainer(keras.Model):
         is_token = labels != self.pad_id
         labels = _twice(labels) if self.r_drop else labels
         dtype = logits.dtype
-        # At once: XLA rounds after each number of a maximum in bfloat16, and the loss took more than
-        # three times as long.
+        # At once: XLA rounds after each number of a maximum in bfloat16, and the loss took more
+        # than three times as long.
         logits = tf.cast(logits, tf.float32)
         with tf.GradientTape() as tape:
             tape.watch(logits)
