@@ -50,8 +50,9 @@ def beam_search(
     beam_size: Any = BEAM_SIZE,
     alpha: Any = ALPHA,
     max_length: Any = None,
+    nbest: Any = None,
 ) -> tuple[Tensor, Tensor]:
-    """The K best translations of each sentence that a beam of K finds.
+    """The best translations of each sentence that a beam of K finds.
 
     At each step the K most probable extensions survive. Those that end are set aside, the others
     live on. A finished hypothesis of n tokens, its end included, scores
@@ -59,8 +60,9 @@ def beam_search(
         log P(target | source) / ((5 + n) / 6)^alpha
 
     A sentence may take up to its own source length + 50 tokens, where the end is forced. It is done
-    when no live hypothesis can still beat its K-th finished one, which never changes the result:
-    a sentence is translated alike alone and in any batch (but for rounding).
+    when no live hypothesis can still beat the worst of the finished ones that are asked for, which
+    never changes the result: a sentence is translated alike alone and in any batch (but for
+    rounding), and its best translations are the same whether fewer or more of them are asked for.
 
     Args:
         model: see the module.
@@ -70,10 +72,12 @@ def beam_search(
         max_length: the same limit for all sentences instead, L >= 1, an int or a scalar int tensor.
             XLA needs an int where a graph does not know S: caches that grow with the translation
             are not for it.
+        nbest: how many of the K are given back, n, from 1 to K, an int or a scalar int tensor; all
+            of them unless given. The fewer, the sooner a sentence is done.
 
     Returns:
-        ids: int32 `[B, K, L]`, the end id included, then `pad_id`.
-        scores: float32 `[B, K]`, best first.
+        ids: int32 `[B, n, L]`, the end id included, then `pad_id`.
+        scores: float32 `[B, n]`, best first.
 
     Raises:
         ValueError: an argument that cannot work; the message names it, the rule and the value.
@@ -81,11 +85,14 @@ def beam_search(
     Reference: Wu et al. 2016 (GNMT), Eq. 14; Vaswani et al. 2017, section 6.1.
     """
     K = _size("beam_size", beam_size)
+    n = K if nbest is None else _size("nbest", nbest)
+    if isinstance(n, int) and isinstance(K, int) and n > K:
+        raise ValueError(f"`nbest` must be at most `beam_size`, {K}. Received: nbest={n}")
     alpha = _number("alpha", alpha, _ALPHA_RULE, lambda x: -MAX_ALPHA <= x <= MAX_ALPHA)
     source_ids, limits, L = _source(model, source_ids, max_length)
     B = ops.shape(source_ids)[0]
     sentences = _Sentences(ops.arange(B, dtype="int32"), limits, model.encode(source_ids))
-    search = _BeamSearch(model, K, alpha)
+    search = _BeamSearch(model, K, n, alpha)
     beam = search.start(sentences, L)
     with _weights_read_once(model):
         if ops.is_tensor(B) and _has(_GROWING, beam.cache):
@@ -210,8 +217,8 @@ class _Beam(NamedTuple):
     tokens: Any  # int32 [B, K], the last token of each live hypothesis
     ids: Any  # int32 [B, K, L], live hypotheses
     log_probs: Any  # float32 [B, K], -inf where nothing lives
-    finished_ids: Any  # int32 [B, K, L]
-    finished_scores: Any  # float32 [B, K], best first, -inf where nothing has finished
+    finished_ids: Any  # int32 [B, n, L]
+    finished_scores: Any  # float32 [B, n], best first, -inf where nothing has finished
     cache: Any  # tree of [B, K, ...]
 
 
@@ -220,20 +227,21 @@ class _BeamSearch(NamedTuple):
 
     model: Any
     K: Any
+    n: Any  # finished hypotheses that are kept
     alpha: Any
 
     def start(self, sentences: _Sentences, L: Any) -> _Beam:
         """One live hypothesis, of nothing."""
         pad_id, start_id, _ = _special_ids(self.model)
-        B, K = ops.shape(sentences.places)[0], self.K
+        B, K, n = ops.shape(sentences.places)[0], self.K, self.n
         first_only = ops.where(ops.arange(K) == 0, _constant(0), _constant(-np.inf))
         return _Beam(
             index=ops.convert_to_tensor(0, "int32"),
             tokens=ops.full((B, K), start_id, dtype="int32"),
             ids=ops.full((B, K, L), pad_id, dtype="int32"),
             log_probs=ops.zeros((B, K), dtype="float32") + first_only,
-            finished_ids=ops.full((B, K, L), pad_id, dtype="int32"),
-            finished_scores=ops.full((B, K), -np.inf, dtype="float32"),
+            finished_ids=ops.full((B, n, L), pad_id, dtype="int32"),
+            finished_scores=ops.full((B, n), -np.inf, dtype="float32"),
             cache=self.model.initial_cache(sentences.memory, K, L),
         )
 
@@ -271,7 +279,7 @@ class _BeamSearch(NamedTuple):
         ids = _write(own_rows_at(beam.ids, parents), tokens, beam.index)
         ended = tokens == self.model.config.end_id
         scores = ops.where(ended, log_probs / self.penalty(beam.index + 1), _constant(-np.inf))
-        scores, best = _sorted_top_k(ops.concatenate([beam.finished_scores, scores], axis=1), K)
+        scores, best = _sorted_top_k(ops.concatenate([beam.finished_scores, scores], axis=1), self.n)
         return _Beam(
             index=beam.index + 1,
             tokens=tokens,

@@ -88,26 +88,29 @@ class _ServedTranslator(tf.Module):
         text = tf.TensorSpec([None], tf.string, name="text")
         beam_size = tf.TensorSpec([], tf.int32, name="beam_size")
         alpha = tf.TensorSpec([], tf.float32, name="alpha")
+        n = tf.TensorSpec([], tf.int32, name="n")
 
-        @tf.function(autograph=False, input_signature=[text, beam_size, alpha])
+        @tf.function(autograph=False, input_signature=[text, beam_size, alpha, n])
         def search(
-            text: tf.Tensor, beam_size: tf.Tensor, alpha: tf.Tensor
+            text: tf.Tensor, beam_size: tf.Tensor, alpha: tf.Tensor, n: tf.Tensor
         ) -> tuple[tf.Tensor, tf.Tensor]:
             source_ids = translator.read(text).to_tensor(translator.model.config.pad_id)
-            texts, scores = search_texts(model, translator.tokenizer, source_ids, beam_size, alpha)
+            texts, scores = search_texts(
+                model, translator.tokenizer, source_ids, beam_size, alpha, nbest=n
+            )
             is_blank = tf.strings.regex_full_match(text, _WHITE_SPACE)[:, tf.newaxis]
             return tf.where(is_blank, "", texts), tf.where(is_blank, 0.0, scores)
 
         @tf.function(autograph=False, input_signature=[text])
         def translate(text: tf.Tensor) -> dict[str, tf.Tensor]:
-            texts, scores = search(text, translator.beam_size, translator.alpha)
+            texts, scores = search(text, translator.beam_size, translator.alpha, 1)
             return {"translation": texts[:, 0], "score": scores[:, 0]}
 
         @tf.function(autograph=False, input_signature=[text, beam_size, alpha])
         def nbest(text: tf.Tensor, beam_size: tf.Tensor, alpha: tf.Tensor) -> dict[str, tf.Tensor]:
             beam_size = _in_range("beam_size", beam_size, 1, MAX_BEAM_SIZE)
             alpha = _in_range("alpha", alpha, 0.0, MAX_ALPHA)
-            texts, scores = search(text, beam_size, alpha)
+            texts, scores = search(text, beam_size, alpha, beam_size)
             return {"translations": texts, "scores": scores}
 
         @tf.function(autograph=False, input_signature=[text])

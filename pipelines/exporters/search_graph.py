@@ -45,12 +45,13 @@ def search_graph(
                 translator.beam_size,
                 translator.alpha,
                 max_length=limit,
+                nbest=hypotheses,
             )
         behind = [[0, 0], [0, target_length - limit]]
-        best = tf.pad(ids[0, :hypotheses], behind, constant_values=model.config.pad_id)
+        best = tf.pad(ids[0], behind, constant_values=model.config.pad_id)
         return {
             "target_ids": tf.reshape(best, [hypotheses, target_length]),
-            "score": scores[0, :hypotheses],
+            "score": scores[0],
         }
 
     return search.get_concrete_function()

@@ -34,6 +34,16 @@ def check_search(*, beam_size: int | None = None, alpha: float | None = None) ->
         raise InputError(f"alpha must be from 0 to {MAX_ALPHA:g}, got {alpha}")
 
 
+def check_nbest(nbest: int, beam_size: int) -> None:
+    """Checks how many hypotheses of a beam are wanted.
+
+    Raises:
+        InputError: more than there are, or none.
+    """
+    if not 1 <= nbest <= beam_size:
+        raise InputError(f"nbest must be from 1 to beam_size {beam_size}, got {nbest}")
+
+
 @dataclass(frozen=True)
 class Sampling:
     """Settings of translations that are drawn from the model instead of searched for.

@@ -66,7 +66,6 @@ def open_runs(paths: Sequence[str], settings: dict[str, Any]) -> TextTranslator:
     from pipelines.translators.keras_model import Translator, load_run
     from pipelines.translators.sampling import SamplingTranslator
 
-    settings.pop("nbest", None)  # it gives all that it keeps
     checkpoint = settings.pop("checkpoint", None)
     loaded = combined([load_run(RunDirectory(path), checkpoint) for path in paths])
     aligner = Aligner(loaded) if settings.pop("alignment", False) else None

@@ -16,6 +16,7 @@ from pipelines.translators.base import (
     MAX_SOURCE_LENGTH,
     TextTranslator,
     Translation,
+    check_nbest,
     check_search,
 )
 from pipelines.translators.side_by_side import batches_at_once, batches_of, side_by_side
@@ -33,6 +34,7 @@ class Translator(TextTranslator):
         tokenizer: its subwords.
         beam_size: hypotheses kept; 1 is greedy search.
         alpha: length penalty.
+        nbest: how many of the hypotheses are given back.
         max_source_length: subwords read of a source, its end mark included; the rest is cut off.
             A model should read no more than it was trained with.
         at_once: batches that are searched side by side.
@@ -45,10 +47,12 @@ class Translator(TextTranslator):
         *,
         beam_size: int = BEAM_SIZE,
         alpha: float = ALPHA,
+        nbest: int = 1,
         max_source_length: int = MAX_SOURCE_LENGTH,
         at_once: int = 1,
     ):
         check_search(beam_size=beam_size, alpha=alpha)
+        check_nbest(nbest, beam_size)
         self.model = model
         self.tokenizer = tokenizer
         self.beam_size = beam_size
@@ -58,13 +62,18 @@ class Translator(TextTranslator):
 
         @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, None], tf.int32)])
         def search(source_ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            return search_texts(model, tokenizer, source_ids, beam_size, alpha)
+            return search_texts(model, tokenizer, source_ids, beam_size, alpha, nbest)
 
         self._search = search
 
     @classmethod
     def of(
-        cls, loaded: "LoadedRun", *, beam_size: int = BEAM_SIZE, alpha: float = ALPHA
+        cls,
+        loaded: "LoadedRun",
+        *,
+        beam_size: int = BEAM_SIZE,
+        alpha: float = ALPHA,
+        nbest: int = 1,
     ) -> "Translator":
         """A translator with what a run has trained, in a process that does nothing else."""
         return cls(
@@ -72,6 +81,7 @@ class Translator(TextTranslator):
             loaded.tokenizer,
             beam_size=beam_size,
             alpha=alpha,
+            nbest=nbest,
             max_source_length=loaded.max_source_length,
             at_once=batches_at_once(),
         )
@@ -110,7 +120,7 @@ class Translator(TextTranslator):
     def _translate_batch(
         self, source_ids: tf.Tensor, places: Sequence[int]
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Texts and scores `[B, K]` of sources `[B, S]`, which stand there in the chunk."""
+        """Texts and scores `[B, n]` of sources `[B, S]`, which stand there in the chunk."""
         return self._search(source_ids)
 
 
@@ -120,18 +130,19 @@ def search_texts(
     source_ids: tf.Tensor,
     beam_size: int | tf.Tensor,
     alpha: float | tf.Tensor,
+    nbest: int | tf.Tensor,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The translations of sources as text, in the graph.
 
     Args:
-        model: see `beam_search`, and so are `beam_size` and `alpha`.
+        model: see `beam_search`, and so are `beam_size`, `alpha` and `nbest`, n.
         tokenizer: the subwords of the model.
         source_ids: int32 `[B, S]`, padded.
 
     Returns:
-        string `[B, K]` and their scores, float32 `[B, K]`, best first.
+        string `[B, n]` and their scores, float32 `[B, n]`, best first.
     """
-    ids, scores = beam_search(model, source_ids, beam_size, alpha)
+    ids, scores = beam_search(model, source_ids, beam_size, alpha, nbest=nbest)
     texts = tokenizer.decode(tf.reshape(ids, [-1, tf.shape(ids)[-1]]))
     return tf.reshape(texts, tf.shape(scores)), scores
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from pipelines.errors import InputError
-from pipelines.translators.base import BATCH_SIZE, TextTranslator, Translation
+from pipelines.translators.base import BATCH_SIZE, TextTranslator, Translation, check_nbest
 from pipelines.translators.predictor import Predictor
 from pipelines.translators.side_by_side import batches_of, side_by_side
 from tf_relpos.config import ALPHA, BEAM_SIZE
@@ -47,8 +47,7 @@ class SignatureTranslator(TextTranslator):
         self.beam_size = max(BEAM_SIZE, nbest) if beam_size is None else beam_size
         self.alpha = ALPHA if alpha is None else alpha
         self._limit = 0  # subwords of a source that are read; 0 until the model has told it
-        if not 1 <= nbest <= self.beam_size:
-            raise InputError(f"nbest must be from 1 to beam_size {self.beam_size}, got {nbest}")
+        check_nbest(nbest, self.beam_size)
 
     def _translate_chunk(self, sentences: Sequence[str]) -> list[list[Translation]]:
         by_length = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))

@@ -52,13 +52,14 @@ def test_wide_beam_is_exhaustive_search_down_to_the_last_hypothesis(rng, mode, a
 
 @pytest.mark.parametrize("end_bonus", [-1.0, 0.0, 2.0])
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
-@pytest.mark.parametrize("beam_size", [1, 2, 4, 11])
-def test_stopping_early_never_changes_the_result(rng, beam_size, alpha, end_bonus):
+@pytest.mark.parametrize("beam_size,nbest", [(1, 1), (2, 2), (4, 1), (4, 3), (11, None)])
+def test_stopping_early_never_changes_the_result(rng, beam_size, nbest, alpha, end_bonus):
     """The plain search goes on to the limit whatever it has found."""
     toy = Toy(rng, vocabulary_size=13, end_bonus=end_bonus)
-    expected = [beam(toy, source, beam_size, 11, alpha) for source in SOURCES]
-    found = beam_search(toy, padded(SOURCES), beam_size=beam_size, alpha=alpha, max_length=11)
-    check_hypotheses(*found, expected)
+    expected = [beam(toy, source, beam_size, 11, alpha)[:nbest] for source in SOURCES]
+    ids, scores = beam_search(toy, padded(SOURCES), beam_size, alpha, max_length=11, nbest=nbest)
+    assert ids.shape == (len(SOURCES), nbest or beam_size, 11)
+    check_hypotheses(ids, scores, expected)
 
 
 def test_a_long_hypothesis_may_still_win_by_its_length():
@@ -92,6 +93,46 @@ def test_stops_when_nothing_can_win_any_more(rng):
     toy = Toy(rng, end_bonus=6.0)
     beam_search(toy, padded(SOURCES, 23), beam_size=2)
     assert 1 <= toy.steps <= 15
+
+
+@pytest.mark.skipif(BACKEND == "jax", reason="traces a step, so that steps cannot be counted")
+def test_the_best_alone_is_found_in_fewer_steps(rng):
+    toy = Toy(rng, end_bonus=3.0)
+    steps = []
+    for nbest in (1, 2, 4):
+        before = toy.steps
+        beam_search(toy, padded(SOURCES, 23), beam_size=4, nbest=nbest)
+        steps.append(toy.steps - before)
+    assert steps == sorted(steps)
+    assert 1 <= steps[0] < steps[2] < 70
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_fewer_are_the_first_of_all(rng, mode):
+    """Of sentences that are done at different times."""
+    toy = Toy(rng, vocabulary_size=13, end_bonus=1.0)
+    arrays = {"source_ids": padded(SOURCES)}
+    ids, scores = (to_numpy(x) for x in beam_search(toy, arrays["source_ids"], 5))
+    for nbest in (1, 2):
+        run = compile_function(
+            lambda t, n=nbest: beam_search(toy, t["source_ids"], 5, nbest=n), mode, arrays
+        )
+        found_ids, found_scores = run(arrays)
+        np.testing.assert_array_equal(found_ids, ids[:, :nbest])
+        assert_close(found_scores, scores[:, :nbest])
+
+
+@pytest.mark.tensorflow_only
+def test_a_graph_may_learn_how_many_are_wanted_when_it_runs(rng):
+    import tensorflow as tf
+
+    toy = Toy(rng, vocabulary_size=13, end_bonus=1.0)
+    source_ids = padded(SOURCES)
+    expected = to_numpy(beam_search(toy, source_ids, 5)[0])
+    function = tf.function(lambda K, n: beam_search(toy, source_ids, K, nbest=n)[0])
+    for nbest in (1, 3, 5):
+        found = function(tf.constant(5), tf.constant(nbest))
+        np.testing.assert_array_equal(found, expected[:, :nbest])
 
 
 @pytest.mark.tensorflow_only
@@ -394,6 +435,8 @@ BAD_ARGUMENTS = [
     (beam_search, {"beam_size": 2.5}, "beam_size.*2.5"),
     (beam_search, {"beam_size": True}, "beam_size.*True"),
     (beam_search, {"beam_size": np.array([2])}, "beam_size"),
+    (beam_search, {"nbest": 0}, "`nbest` must be a whole number >= 1.*nbest=0"),
+    (beam_search, {"beam_size": 3, "nbest": 4}, "`nbest` must be at most `beam_size`, 3.*nbest=4"),
     (beam_search, {"max_length": 0}, "max_length.*0"),
     (beam_search, {"max_length": np.int64(-1)}, "max_length.*-1"),
     (beam_search, {"max_length": "4"}, "max_length='4'"),

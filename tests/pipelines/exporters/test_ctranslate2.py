@@ -140,7 +140,8 @@ def directories(model, tmp_path_factory, tokenizer_path):
 @pytest.mark.parametrize(("beam_size", "same_best"), [(1, 0.99), (4, 0.8)])
 def test_translations_and_scores(model, directories, tokenizer_path, beam_size, same_best):
     sources, settings = sentences(60, seed=3), {"beam_size": beam_size, "alpha": 0.6}
-    expected = list(Translator(model, Tokenizer(tokenizer_path), **settings).stream(sources))
+    ours = Translator(model, Tokenizer(tokenizer_path), **settings, nbest=beam_size)
+    expected = list(ours.stream(sources))
     found = list(CTranslate2Translator(directories["none"], **settings).stream(sources))
     assert all(len(f) == beam_size for f in found)
     assert all(f == sorted(f, key=lambda t: -t.score) for f in found)

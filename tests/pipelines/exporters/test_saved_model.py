@@ -56,9 +56,10 @@ def test_both_signatures_translate_like_the_translator():
     translations, scores = translate(texts)
     assert [t.decode() for t in translations] == [h[0].text for h in expected]
     np.testing.assert_allclose(scores, [h[0].score for h in expected], rtol=1e-5)
-    longer = Translator(translator.model, translator.tokenizer, beam_size=5, alpha=1.5)
-    for other in (translator, longer):
-        K, alpha = other.beam_size, other.alpha
+    for K, alpha in ((3, 0.6), (5, 1.5)):
+        other = Translator(
+            translator.model, translator.tokenizer, beam_size=K, alpha=alpha, nbest=K
+        )
         expected = list(other.stream(texts))
         translations, scores = nbest(texts, K, alpha)
         assert translations.shape == scores.shape == (11, K)

@@ -49,9 +49,13 @@ def test_order_and_neighbours_do_not_matter(translator):
 
 
 def test_hypotheses_come_best_first(translator):
-    for hypotheses in translator.stream(SENTENCES):
-        assert len(hypotheses) == 4
+    several = Translator(translator.model, translator.tokenizer, nbest=3)
+    best = translator.stream(SENTENCES)
+    for hypotheses, alone in zip(several.stream(SENTENCES), best, strict=True):
+        assert len(hypotheses) == 3
+        assert [hypotheses[0].text] == [text for text, _ in alone]
         scores = [score for _, score in hypotheses]
+        np.testing.assert_allclose(scores[0], alone[0].score, rtol=1e-5)
         assert scores == sorted(scores, reverse=True)
         assert all(np.isfinite(scores)) and scores[0] < 0
         assert len({text for text, _ in hypotheses}) > 1
