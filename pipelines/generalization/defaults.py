@@ -29,6 +29,7 @@ _TRAINING: dict[str, Any] = {
     "learning_rate_scale": 0.4,
     "cooldown": 0.3,
     "label_smoothing": 0.0,
+    "precision": "float32",
     "valid_every": 0,
     "checkpoint_every": 500,
 }
