@@ -279,7 +279,8 @@ class _BeamSearch(NamedTuple):
         ids = _write(own_rows_at(beam.ids, parents), tokens, beam.index)
         ended = tokens == self.model.config.end_id
         scores = ops.where(ended, log_probs / self.penalty(beam.index + 1), _constant(-np.inf))
-        scores, best = _sorted_top_k(ops.concatenate([beam.finished_scores, scores], axis=1), self.n)
+        scores = ops.concatenate([beam.finished_scores, scores], axis=1)
+        scores, best = _sorted_top_k(scores, self.n)
         return _Beam(
             index=beam.index + 1,
             tokens=tokens,
