@@ -304,6 +304,9 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             kept = self._dropout_layer(ones, training=training)  # once for both passes
         if attention_mask is not None:
             attention_mask = both(attention_mask, ops.ones((1, 1, 1, 1), "bool"))
+            if attention_mask.shape[2] is None:  # 1 for all queries, or one for each
+                B, N, _, S = ops.shape(attention_mask)
+                attention_mask = ops.broadcast_to(attention_mask, (B, N, ops.shape(query)[1], S))
         bands = [] if self.is_additive else bands_of(relations, query, key, training)
         if isinstance(relations, RelativePositions) and bands and not return_attention_scores:
             attended = attend_in_bands(
@@ -487,6 +490,14 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         self, query: Tensor, value: Tensor, key: Tensor | None, cache: Any, index: Any
     ) -> Any:
         """Refuses shapes that do not fit. Returns `cache_update_index`, an int if it is known."""
+        if key is not None and len(key.shape) == len(value.shape):
+            for axis in self._positive_axes(len(value.shape)):
+                sizes = value.shape[axis], key.shape[axis]
+                if None not in sizes and sizes[0] != sizes[1]:
+                    raise ValueError(
+                        "`key` and `value` must have the same positions. Received: shapes "
+                        f"{tuple(key.shape)} and {tuple(value.shape)}"
+                    )
         if cache is None:
             if index is not None:
                 raise ValueError(

@@ -110,6 +110,10 @@ class _Pairs:
     def gradients(self, by_scores: Tensor) -> list[Tensor]:
         """By query, key, vector and, if there is one, table, as these were given."""
         by_scores = ops.cast(by_scores, self.exact)
+        if 0 in by_scores.shape:  # no pairs, of which there is nothing to write
+            self.size = 0
+        elif None in by_scores.shape:
+            self.size = self.size * ops.minimum(ops.size(by_scores), 1)
 
         def add(h: Any, *wholes: Tensor) -> tuple[Tensor, ...]:
             x = ops.cast(self._tanh(h), self.exact)
@@ -180,6 +184,8 @@ class _Pairs:
             # Python's own loop: the other one would be compiled at every call.
             for h in range(self.size):
                 state = step(h, *state)
+            return state
+        if isinstance(self.size, int) and self.size == 0:
             return state
 
         def body(h: Tensor, *state: Tensor) -> tuple[Tensor, ...]:

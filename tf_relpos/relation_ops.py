@@ -387,6 +387,11 @@ def _in_blocks(
     dtype, exact = keras.backend.standardize_dtype(query.dtype), exact_dtype(query)
     length, size = ops.shape(query)[1], _block_size(query, attention.key)
     count = (length + size - 1) // size
+    B, S = query.shape[0], attention.key.shape[2]
+    if 0 in (B, S):  # no pairs, of which there is nothing to write
+        count = 0
+    elif None in (B, S):
+        count = count * ops.minimum(ops.shape(query)[0] * ops.shape(attention.key)[2], 1)
     if has_value(query):
         # Eagerly Python's own loop: the other one would be compiled at every call.
         pieces, sums = [], [ops.zeros(ops.shape(total), exact) for total in totals]
@@ -420,9 +425,11 @@ def _in_blocks(
         tuple(ops.zeros(shape, dtype) for shape in rows_first),
         tuple(ops.zeros(ops.shape(total), exact) for total in totals),
     )
-    _, wholes, sums = ops.while_loop(
-        lambda index, *_: index < count, step, nothing, maximum_iterations=count
-    )
+    _, wholes, sums = nothing
+    if not (isinstance(count, int) and count == 0):
+        _, wholes, sums = ops.while_loop(
+            lambda index, *_: index < count, step, nothing, maximum_iterations=count
+        )
     wholes = [ops.moveaxis(x, 0, axis) for x, (_, axis) in zip(wholes, parts, strict=True)]
     return wholes, [ops.cast(x, dtype) for x in sums]
 
@@ -681,7 +688,7 @@ def _within_reach(relations: Relations, table: Tensor) -> tuple[Relations, Tenso
     if isinstance(T, int) and isinstance(S, int):
         nearest = min(k, max(T + offset, S))
     else:
-        nearest = ops.minimum(k, ops.maximum(T + offset, S))
+        nearest = ops.minimum(k, ops.maximum(ops.maximum(T + offset, S), 1))
     table = table[..., k - nearest : k + nearest + 1, :]
     return relations._replace(max_relative_position=nearest), table
 

@@ -98,16 +98,7 @@ def check_relations(
     shapes = "[T, S], [B, T, S] or [B, T, S, L]"
     if relations is None:
         raise ValueError(f"`relations` must be given: int labels {shapes}. Received: None")
-    if not hasattr(relations, "dtype"):
-        try:
-            relations = np.asarray(relations)
-        except ValueError as error:
-            raise ValueError(
-                f"`relations` must have the shape {shapes}. Received: {error}"
-            ) from None
-    dtype = keras.backend.standardize_dtype(relations.dtype)
-    if "int" not in dtype:
-        raise ValueError(f"`relations` must hold integer labels. Received: dtype={dtype}")
+    relations = _as_labels("relations", relations, shapes)
     expected = lengths if len(relations.shape) == 2 else (batch, *lengths)
     if len(relations.shape) not in (2, 3, 4) or any(
         None not in (size, wanted) and size != wanted
@@ -124,6 +115,23 @@ def check_relations(
             f"`relations` must be below num_relations={num_relations}. Received: a label {largest}"
         )
     return relations
+
+
+def _as_labels(name: str, labels: Any, shapes: str, ranks: Sequence[int] = ()) -> Tensor:
+    """Labels that may be lists, as an array or a tensor; `ranks` are those they may have."""
+    if not hasattr(labels, "dtype"):
+        try:
+            labels = np.asarray(labels)
+        except ValueError as error:
+            raise ValueError(f"`{name}` must have the shape {shapes}. Received: {error}") from None
+    dtype = keras.backend.standardize_dtype(labels.dtype)
+    if "int" not in dtype:
+        raise ValueError(f"`{name}` must hold integer labels. Received: dtype={dtype}")
+    if ranks and len(labels.shape) not in ranks:
+        raise ValueError(
+            f"`{name}` must have the shape {shapes}. Received: shape={tuple(labels.shape)}"
+        )
+    return labels
 
 
 def edge_relations(
@@ -163,6 +171,8 @@ def edge_relations(
     room = 1 if labels_per_edge is None else check_whole("labels_per_edge", labels_per_edge)
     edges = _checked_edges(edges, length, num_labels)
     T, is_batch = length, len(edges.shape) == 3
+    if ops.is_tensor(T):
+        T = ops.cast(T, "int32")
     columns = edges if is_batch else ops.expand_dims(edges, 0)
     queries, keys, labels = (columns[..., column] for column in range(3))
     is_edge = (ops.minimum(ops.minimum(queries, keys), labels) >= 0) & (labels < num_labels)
@@ -230,9 +240,13 @@ def path_relations(relations: Tensor, max_distance: int) -> Tensor:
     Returns:
         int32 `[T, T]` or `[B, T, T]`: 0 for a node itself, up to k for "k edges or more", and -1
         where no path leads. So `num_relations` is k + 1.
+
+    Raises:
+        ValueError: labels of another shape or type.
     """
     k = check_whole("max_distance", max_distance)
-    is_edge = ops.convert_to_tensor(relations) >= 0
+    shapes = "[T, T], [B, T, T] or [B, T, T, L]"
+    is_edge = ops.convert_to_tensor(_as_labels("relations", relations, shapes, (2, 3, 4))) >= 0
     if len(is_edge.shape) == 4:
         is_edge = ops.any(is_edge, -1)
     T = ops.shape(is_edge)[-1]
@@ -262,7 +276,17 @@ def stack_relations(relations: Sequence[Tensor], num_relations: Sequence[int]) -
 
     Returns:
         int32 `[B, T, S, L]` with the labels of all kinds, or `[T, S, L]` if none has a batch.
+
+    Raises:
+        ValueError: labels of another shape or type, or not a number for each kind.
     """
+    shapes = "[T, S], [B, T, S] or [B, T, S, L] for each kind"
+    relations = [_as_labels("relations", labels, shapes, (2, 3, 4)) for labels in relations]
+    if len(relations) != len(num_relations):
+        raise ValueError(
+            "`num_relations` must have a number for each kind of `relations`. Received: "
+            f"{len(num_relations)} for {len(relations)}"
+        )
     rank = 4 if any(len(labels.shape) > 2 for labels in relations) else 3
     first, found = 0, []
     for labels, size in zip(relations, num_relations, strict=True):
@@ -288,9 +312,15 @@ def joint_relations(first: Tensor, second: Tensor, num_second: int) -> Tensor:
 
     Returns:
         int32 `[T, S]` or `[B, T, S]`.
+
+    Raises:
+        ValueError: labels of another shape or type.
     """
     size = check_whole("num_second", num_second) + 1
-    first, second = (ops.maximum(ops.cast(labels, "int32"), -1) for labels in (first, second))
+    first, second = (
+        ops.maximum(ops.cast(_as_labels(name, labels, "[T, S] or [B, T, S]", (2, 3)), "int32"), -1)
+        for name, labels in (("first", first), ("second", second))
+    )
     return (first + 1) * size + ops.where(second < num_second, second, -1)
 
 

@@ -445,7 +445,7 @@ class _Windows(NamedTuple):
         least, most = (min, max) if known else (ops.minimum, ops.maximum)
         reach = least(window, most(most(T, S) - 1, 0))
         size = most(most(reach, least(SMALLEST_BLOCK, T)), 1)
-        return cls(T, S, window, causal, reach, size, (T + size - 1) // size)
+        return cls(T, S, window, causal, reach, size, most((T + size - 1) // size, 1))
 
     @property
     def width(self) -> int | Tensor:

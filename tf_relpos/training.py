@@ -13,6 +13,7 @@ from tf_relpos.config import check_number, check_rate, check_shape, check_whole
 from tf_relpos.relations import Tensor
 
 
+@keras.saving.register_keras_serializable(package="tf_relpos")
 def smoothed_cross_entropy(
     target_ids: Any, logits: Any, smoothing: float = 0.1, pad_id: int = 0
 ) -> Tensor:

@@ -238,3 +238,43 @@ def test_memory_is_below_that_of_keras_s_layer(mode, trains):
     scripts = (MEMORY.format(layer=layer, **settings) for layer in layers)
     theirs, ours = (int(run_python(script, **environment).split("KB")[-1]) for script in scripts)
     assert ours < theirs, f"{ours} KB, Keras's layer {theirs} KB"
+
+
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize("lengths", [(0, T), (B, 0), (0, 0)], ids=["no batch", "no length", "none"])
+@pytest.mark.parametrize("trains", [True, False])
+@pytest.mark.parametrize("options", [{}, {"compatibility": "additive"}, {"attention_window": 2}])
+def test_nothing_where_a_graph_does_not_know_of_it(options, trains, lengths):
+    """As where the last batch of an epoch leaves a replica without a sentence."""
+    import tensorflow as tf
+
+    layer = RelativeMultiHeadAttention(2, 4, 2, **options)
+    layer(np.zeros((1, 3, 8), "float32"), np.zeros((1, 3, 8), "float32"))
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 8])])
+    def step(x):
+        with tf.GradientTape() as tape:
+            y = layer(x, x, training=trains)
+        return y, tape.gradient(y, [w.value for w in layer.trainable_variables])
+
+    y, gradients = step(np.zeros((*lengths, 8), "float32"))
+    assert y.shape == (*lengths, 8)
+    assert not any(np.any(to_numpy(gradient)) for gradient in gradients)
+
+
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_mask_may_turn_out_to_be_of_all_queries(rng, trains):
+    import tensorflow as tf
+
+    layer = RelativeMultiHeadAttention(2, 4, 2)
+    x = rng.normal(size=(B, T, 8)).astype("float32")
+    mask = rng.random((B, 1, T)) < 0.7
+    mask[..., 0] = True
+    expected = layer(x, x, attention_mask=mask)
+    specs = [tf.TensorSpec([None, None, 8]), tf.TensorSpec([None, None, None], "bool")]
+    function = tf.function(
+        lambda x, mask: layer(x, x, attention_mask=mask, training=trains), input_signature=specs
+    )
+    for form in (mask, np.broadcast_to(mask, (B, T, T))):
+        assert_close(function(x, form), expected)

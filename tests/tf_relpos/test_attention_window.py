@@ -186,3 +186,19 @@ def test_a_window_that_cannot_be(window):
 def test_two_windows_are_refused():
     with pytest.raises(ValueError, match="give one.*attention_window=2, sliding_window=3"):
         RelativeMultiHeadAttention(N, H, attention_window=2, sliding_window=3)
+
+
+def test_keys_and_values_of_different_lengths_are_refused():
+    layer = RelativeMultiHeadAttention(2, 4, 2, attention_window=2)
+    x = np.zeros((2, 6, 8), "float32")
+    layer(x, x)
+    for key in (x[:, :3], np.concatenate([x, x], axis=1)):
+        with pytest.raises(ValueError, match="`key` and `value` must have the same positions"):
+            layer(x, x, key)
+
+
+@pytest.mark.parametrize("window", [1, 2, 3])
+def test_no_queries_have_a_batch(window):
+    layer = RelativeMultiHeadAttention(2, 4, 2, attention_window=window)
+    x = np.zeros((4, 6, 8), "float32")
+    assert layer(x[:, :0], x).shape == (4, 0, 8)

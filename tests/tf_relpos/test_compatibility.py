@@ -226,3 +226,14 @@ def test_scores_that_are_no_sum_have_no_terms(rng):
     for method, arguments in (("score_terms", (x, x)), ("distance_scores", (x,))):
         with pytest.raises(ValueError, match=f"`{method}`.*compatibility='additive'"):
             getattr(layer, method)(*arguments)
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "xla"])
+def test_no_sentences_have_no_gradient(mode):
+    layer = RelativeMultiHeadAttention(2, 4, 2, compatibility="additive")
+    layer.build((None, 3, 8), (None, 3, 8))
+    names = ("query", "value", "upstream")
+    arrays = {name: np.zeros((0, 3, 8), "float32") for name in names}
+    output, gradients = compile_runner(layer, mode, arrays)(arrays)
+    assert output.shape == (0, 3, 8)
+    assert not any(np.any(gradient) for gradient in gradients.values())

@@ -211,3 +211,41 @@ def test_joint_labels_tell_all_combinations_apart():
     batched = joint_relations(np.stack([first, first]), second, S)
     np.testing.assert_array_equal(to_numpy(batched), np.stack([found, found]))
     assert ops.convert_to_numpy(joint_relations(first[:1], second[:1] + S + 1, S)).max() == -1
+
+
+@pytest.mark.parametrize(
+    "call,message",
+    [
+        (lambda: stack_relations([np.full((3, 3), 0.7)], [2]), "`relations` must hold integer"),
+        (
+            lambda: stack_relations([np.zeros(3, int)], [2]),
+            r"`relations` must have the shape.*\(3,",
+        ),
+        (lambda: stack_relations([[[0]], [[1]]], [3]), "`num_relations` must have .*1 for 2"),
+        (lambda: joint_relations([[0.5]], [[1]], 2), "`first` must hold integer labels"),
+        (lambda: joint_relations([[0]], [[[[1]]]], 2), "`second` must have the shape"),
+        (lambda: path_relations([0, 1], 2), r"`relations` must have the shape.*\(2,\)"),
+    ],
+)
+def test_labels_that_are_none_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_labels_may_be_lists():
+    labels = [[0, 1], [1, -1]]
+    expected = to_numpy(stack_relations([np.array(labels), np.array(labels)], [2, 2]))
+    np.testing.assert_array_equal(to_numpy(stack_relations([labels, labels], [2, 2])), expected)
+    expected = to_numpy(path_relations(np.array(labels), 2))
+    np.testing.assert_array_equal(to_numpy(path_relations(labels, 2)), expected)
+
+
+@pytest.mark.tensorflow_only
+def test_the_length_of_a_graph_may_be_of_any_integers(rng):
+    import tensorflow as tf
+
+    edges = random_edges(rng)
+    expected = to_numpy(edge_relations(edges, T, E))
+    for edge_type, length_type in (("int64", "int32"), ("int32", "int64")):
+        found = edge_relations(edges.astype(edge_type), tf.constant(T, length_type), E)
+        np.testing.assert_array_equal(found, expected)

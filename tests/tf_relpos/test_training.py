@@ -221,3 +221,13 @@ def test_schedule_takes_numpy_numbers():
     schedule = WarmupInverseSqrt(np.int64(512), np.int32(100), np.float32(2))
     assert json.loads(json.dumps(schedule.get_config())) == schedule.get_config()
     assert_close(schedule(np.int64(3)), WarmupInverseSqrt(512, 100, 2.0)(3), tolerance=1e-7)
+
+
+def test_a_model_compiled_with_the_loss_loads(tmp_path):
+    model = keras.Sequential([keras.Input((3, 4)), keras.layers.Dense(5)])
+    model.compile("sgd", smoothed_cross_entropy)
+    x, ids = np.ones((2, 3, 4), "float32"), np.ones((2, 3), "int32")
+    model.fit(x, ids, verbose=0)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert loaded.evaluate(x, ids, verbose=0) == pytest.approx(model.evaluate(x, ids, verbose=0))
