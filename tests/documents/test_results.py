@@ -64,9 +64,11 @@ def test_scores_by_length_are_made_of_their_json():
 def test_the_share_of_commands_in_the_readme():
     found = read_json(ROOT / "docs" / "results" / "scan" / "lengths-commands.json")
     place = [column["label"] for column in found["columns"]].index("26")
-    relative, sinusoidal = (row["scores"][place]["mean"] for row in found["rows"])
+    means = {row["label"]: (row["scores"][place] or {}).get("mean") for row in found["rows"]}
     told = read(ROOT / "README.md")
-    assert f"{relative:.1f}% of the longer" in told and f"sinusoids {sinusoidal:.1f}%" in told
+    assert f"{means['relative']:.1f}% of the longer" in told
+    assert f"{means['values only']:.1f}% with relative positions in the values alone" in told
+    assert f"sinusoids {means['sinusoidal']:.1f}%" in told
 
 
 def test_the_share_of_commands_in_bfloat16():
