@@ -304,7 +304,9 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             kept = self._dropout_layer(ones, training=training)  # once for both passes
         if attention_mask is not None:
             attention_mask = both(attention_mask, ops.ones((1, 1, 1, 1), "bool"))
-            if attention_mask.shape[2] is None:  # 1 for all queries, or one for each
+            if (
+                attention_mask is not None and attention_mask.shape[2] is None
+            ):  # 1 for all queries, or one for each
                 B, N, _, S = ops.shape(attention_mask)
                 attention_mask = ops.broadcast_to(attention_mask, (B, N, ops.shape(query)[1], S))
         bands = [] if self.is_additive else bands_of(relations, query, key, training)

@@ -420,16 +420,16 @@ def _in_blocks(
         return index + 1, wholes, sums
 
     rows_first = [(shape[axis], *shape[:axis], *shape[axis + 1 :]) for shape, axis in parts]
-    nothing = (
+    state: Any = (
         0,
         tuple(ops.zeros(shape, dtype) for shape in rows_first),
         tuple(ops.zeros(ops.shape(total), exact) for total in totals),
     )
-    _, wholes, sums = nothing
     if not (isinstance(count, int) and count == 0):
-        _, wholes, sums = ops.while_loop(
-            lambda index, *_: index < count, step, nothing, maximum_iterations=count
+        state = ops.while_loop(
+            lambda index, *_: index < count, step, state, maximum_iterations=count
         )
+    _, wholes, sums = state
     wholes = [ops.moveaxis(x, 0, axis) for x, (_, axis) in zip(wholes, parts, strict=True)]
     return wholes, [ops.cast(x, dtype) for x in sums]
 
