@@ -196,9 +196,9 @@ class TrainingConfig:
         self._check("r_drop", "at least 0 and finite", 0 <= self.r_drop < math.inf)
         for name in ("keep_checkpoints", "average_checkpoints"):
             self._check(name, "at least 1", getattr(self, name) >= 1)
-        self._check("learning_rate_scale", "above 0", self.learning_rate_scale > 0)
+        for name in ("learning_rate_scale", "epsilon"):
+            self._check(name, "above 0 and finite", 0 < getattr(self, name) < math.inf)
         self._check("cooldown", "from 0 to 1", 0 <= self.cooldown <= 1)
-        self._check("epsilon", "above 0", self.epsilon > 0)
         for name in ("beta_1", "beta_2", "label_smoothing"):
             self._check(name, "at least 0 and below 1", 0 <= getattr(self, name) < 1)
 

@@ -22,6 +22,8 @@ def frozen_layers(config: TransformerConfig, parts: str) -> set[str]:
     Raises:
         InputError: the model has no such part, or nothing would be left to train.
     """
+    if not parts.strip():
+        return set()
     layers = {part: _layers(config, part) for part in ("embedding", "encoder", "decoder")}
     everything = set().union(*layers.values())
     layers |= {name: [name] for name in everything}

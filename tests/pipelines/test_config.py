@@ -66,6 +66,8 @@ def test_what_is_particular_to_the_demo_changes_nothing_for_other_text():
         ("warmup_steps", 0, "at least 1"),
         ("learning_rate_scale", 0.0, "above 0"),
         ("learning_rate_scale", float("nan"), "above 0"),
+        ("learning_rate_scale", float("inf"), "above 0 and finite"),
+        ("epsilon", float("inf"), "above 0 and finite"),
         ("cooldown", 1.1, "from 0 to 1"),
         ("cooldown", float("nan"), "from 0 to 1"),
         ("beta_1", 1.0, "at least 0 and below 1"),
