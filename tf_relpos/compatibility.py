@@ -23,6 +23,7 @@ from tf_relpos.relation_ops import (
     has_value,
     int32_labels,
     tensors_of,
+    turns,
     with_gradient,
 )
 from tf_relpos.relations import RelativePositions, Tensor
@@ -105,15 +106,12 @@ class _Pairs:
 
         _, B, N, T = ops.shape(self.query)
         scores = ops.zeros((B, N, T, ops.shape(self.key)[-1]), self.exact)
-        return self._for_each_coordinate(add, scores)[0]
+        return self._for_each_coordinate(self.size, add, scores)[0]
 
     def gradients(self, by_scores: Tensor) -> list[Tensor]:
         """By query, key, vector and, if there is one, table, as these were given."""
         by_scores = ops.cast(by_scores, self.exact)
-        if 0 in by_scores.shape:  # no pairs, of which there is nothing to write
-            self.size = 0
-        elif None in by_scores.shape:
-            self.size = self.size * ops.minimum(ops.size(by_scores), 1)
+        count = turns(self.size, *ops.shape(by_scores))
 
         def add(h: Any, *wholes: Tensor) -> tuple[Tensor, ...]:
             x = ops.cast(self._tanh(h), self.exact)
@@ -135,7 +133,7 @@ class _Pairs:
             wholes.append(self.table[..., :-1])
         nothing = [ops.zeros(ops.shape(x), self.exact) for x in wholes]
         by_query, by_key, by_vector, *by_table = (
-            ops.cast(x, self.dtype) for x in self._for_each_coordinate(add, *nothing)
+            ops.cast(x, self.dtype) for x in self._for_each_coordinate(count, add, *nothing)
         )
         return [
             ops.transpose(by_query, (1, 3, 2, 0)),
@@ -179,13 +177,14 @@ class _Pairs:
         sums = ops.segment_sum(rows, labels, num_segments=self.num_labels + 1)[:-1]
         return sums[:, 0] if is_shared else ops.transpose(sums)
 
-    def _for_each_coordinate(self, step: Callable[..., Any], *state: Tensor) -> tuple[Tensor, ...]:
-        if self.is_eager:
+    def _for_each_coordinate(
+        self, count: Any, step: Callable[..., Any], *state: Tensor
+    ) -> tuple[Tensor, ...]:
+        """The state after `count` turns: one for each of the H coordinates, or none."""
+        if self.is_eager or not (ops.is_tensor(count) or count):
             # Python's own loop: the other one would be compiled at every call.
-            for h in range(self.size):
+            for h in range(count):
                 state = step(h, *state)
-            return state
-        if isinstance(self.size, int) and self.size == 0:
             return state
 
         def body(h: Tensor, *state: Tensor) -> tuple[Tensor, ...]:
@@ -197,7 +196,7 @@ class _Pairs:
 
         start = ops.zeros((), "int32")
         _, *found = ops.while_loop(
-            lambda h, *_: h < self.size, body, (start, *state), maximum_iterations=self.size
+            lambda h, *_: h < count, body, (start, *state), maximum_iterations=count
         )
         return tuple(found)
 

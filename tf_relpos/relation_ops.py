@@ -386,12 +386,7 @@ def _in_blocks(
     query = attention.query
     dtype, exact = keras.backend.standardize_dtype(query.dtype), exact_dtype(query)
     length, size = ops.shape(query)[1], _block_size(query, attention.key)
-    count = (length + size - 1) // size
-    B, S = query.shape[0], attention.key.shape[2]
-    if 0 in (B, S):  # no pairs, of which there is nothing to write
-        count = 0
-    elif None in (B, S):
-        count = count * ops.minimum(ops.shape(query)[0] * ops.shape(attention.key)[2], 1)
+    count = turns((length + size - 1) // size, ops.shape(query)[0], ops.shape(attention.key)[2])
     if has_value(query):
         # Eagerly Python's own loop: the other one would be compiled at every call.
         pieces, sums = [], [ops.zeros(ops.shape(total), exact) for total in totals]
@@ -425,13 +420,24 @@ def _in_blocks(
         tuple(ops.zeros(shape, dtype) for shape in rows_first),
         tuple(ops.zeros(ops.shape(total), exact) for total in totals),
     )
-    if not (isinstance(count, int) and count == 0):
+    if ops.is_tensor(count) or count:
         state = ops.while_loop(
             lambda index, *_: index < count, step, state, maximum_iterations=count
         )
     _, wholes, sums = state
     wholes = [ops.moveaxis(x, 0, axis) for x, (_, axis) in zip(wholes, parts, strict=True)]
     return wholes, [ops.cast(x, dtype) for x in sums]
+
+
+def turns(count: int | Tensor, *sizes: int | Tensor) -> int | Tensor:
+    """The turns of a loop that writes tensors of these sizes, part by part: none where there is
+    nothing to write, which `scatter_update` refuses."""
+    if 0 in [size for size in sizes if isinstance(size, int)]:
+        return 0
+    for size in sizes:
+        if not isinstance(size, int):
+            count = count * ops.minimum(size, 1)
+    return count
 
 
 def are_in_blocks(
