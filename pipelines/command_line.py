@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import dataclasses
 import inspect
 import io
 import logging
@@ -18,6 +19,7 @@ from typing import Any, NoReturn, TextIO
 import simple_parsing
 from simple_parsing.wrappers import DataclassWrapper
 
+from pipelines import interruption
 from pipelines.config_file import flags_of_file
 from pipelines.errors import InputError, first_line
 from pipelines.progress import lines_above
@@ -98,7 +100,8 @@ class Parser(simple_parsing.ArgumentParser):
         """Parses; a value that a dataclass refuses is the user's mistake as well.
 
         Raises:
-            InputError: see above, a flag is given twice, or the file of --config is wrong.
+            InputError: see above, a flag is given twice, a text is empty, or the file of --config
+                is wrong.
         """
         if list(arguments) == ["--version"]:  # `export` has a flag of that name, with a value
             print(version())
@@ -109,11 +112,23 @@ class Parser(simple_parsing.ArgumentParser):
                 raise InputError(f"--{name} must be given once, got it {given.count(name)} times")
         with flags_of_file(underscored(arguments), *self._dataclasses) as words:
             try:
-                return self.parse_args(words)
+                parsed = self.parse_args(words)
+                self._check_not_empty(parsed)
+                return parsed
             except InputError:
                 raise
             except ValueError as error:
                 raise InputError(first_line(error)) from error
+
+    def _check_not_empty(self, parsed: argparse.Namespace) -> None:
+        """Refuses texts without a character, such as of a shell's variable that is not set."""
+        for section in vars(parsed).values():
+            if not isinstance(section, tuple(self._dataclasses)):
+                continue
+            for field in dataclasses.fields(section):
+                value = getattr(section, field.name)
+                if field.default != "" and "" in (value if isinstance(value, list) else [value]):
+                    raise InputError(f"{field.name} must not be empty, got ''")
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; see {self.prog} --help")
@@ -242,6 +257,19 @@ def show_log() -> None:
     log.handlers = [_StandardStreams()]
 
 
+def _open_closed_streams() -> None:
+    """Standard streams that the caller has closed (`2>&-`) lead nowhere.
+
+    Python has none then, and the next file that is opened would get the number of one.
+    """
+    while (nowhere := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(nowhere)
+    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
+
+
 def _print_anything() -> None:
     """What the terminal's encoding lacks is printed as an escape, instead of ending the work."""
     for stream in (sys.stdout, sys.stderr):
@@ -254,15 +282,17 @@ def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
 
     A user's mistake is one line on standard error and exit status 2.
     """
+    _open_closed_streams()
     _print_anything()
     show_log()
     try:
-        status = main(sys.argv[1:])
+        with interruption.never_lost():
+            status = main(sys.argv[1:])
     except InputError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)
     except KeyboardInterrupt:
-        sys.exit(130)
+        interruption.exit_interrupted()
     except BrokenPipeError:
         sys.stderr.close()  # the reader has had enough: nothing to report
         sys.exit(0)

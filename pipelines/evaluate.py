@@ -122,9 +122,9 @@ def main(arguments: Sequence[str]) -> None:
     # What took minutes is shown even if the directory cannot be written, and kept even if the
     # reader of the output has gone, or what comes next fails.
     with lasting_output():
-        for score in scores.values():
-            _show(score, loaded, len(runs))
         try:
+            for score in scores.values():
+                _show(score, loaded, len(runs))
             if flags.output:
                 _write_lines(Path(flags.output), translations)
             if flags.by_length:

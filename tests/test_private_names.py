@@ -80,7 +80,7 @@ MODULES = {
 }
 MASK = "_keras_mask"
 RESOURCE = "_model_resource"  # of a SentencepieceTokenizer, replaced in data.tokenizer
-DOCUMENTED = {"_asdict", "_replace", "_fields"}  # of named tuples
+DOCUMENTED = {"_asdict", "_replace", "_fields", "_exit"}  # of named tuples, and of `os`
 
 
 @pytest.fixture(scope="module")

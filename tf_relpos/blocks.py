@@ -13,6 +13,7 @@ import keras
 from keras import ops
 
 from tf_relpos.config import check_block_arguments, check_shape
+from tf_relpos.lean_layers import Dropout, LayerNormalization
 from tf_relpos.relations import Shape, Tensor, both, visible
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
 
@@ -124,10 +125,8 @@ class _Block(keras.layers.Layer):
             arguments["model_dim"], name="outer", dtype=self.dtype_policy
         )
         self.feed_forward_norm = self._make_norm("feed_forward_norm")
-        self.dropout = keras.layers.Dropout(arguments["dropout"], dtype=self.dtype_policy)
-        self.inner_dropout = keras.layers.Dropout(
-            arguments["inner_dropout"], dtype=self.dtype_policy
-        )
+        self.dropout = Dropout(arguments["dropout"], dtype=self.dtype_policy)
+        self.inner_dropout = Dropout(arguments["inner_dropout"], dtype=self.dtype_policy)
 
     def _make_attention(self, name, **options):
         model_dim, num_heads = self.arguments["model_dim"], self.arguments["num_heads"]
@@ -147,9 +146,7 @@ class _Block(keras.layers.Layer):
         )
 
     def _make_norm(self, name):
-        return keras.layers.LayerNormalization(
-            epsilon=LAYER_NORM_EPSILON, name=name, dtype=self.dtype_policy
-        )
+        return LayerNormalization(epsilon=LAYER_NORM_EPSILON, name=name, dtype=self.dtype_policy)
 
     def build(self, input_shape) -> None:
         shape = (None, None, self.arguments["model_dim"])

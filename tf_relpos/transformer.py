@@ -23,6 +23,7 @@ from tf_relpos.blocks import (
     quantized_policies,
 )
 from tf_relpos.config import TransformerConfig, check_shape
+from tf_relpos.lean_layers import Dropout, LayerNormalization
 from tf_relpos.positions import SinusoidalPositionEncoding
 from tf_relpos.relations import Tensor
 
@@ -67,7 +68,7 @@ class Transformer(keras.Model):
             dtype=self.dtype_policy,
         )
         self.position_encoding = SinusoidalPositionEncoding(dtype=self.dtype_policy)
-        self.embedding_dropout = keras.layers.Dropout(config.dropout, dtype=self.dtype_policy)
+        self.embedding_dropout = Dropout(config.dropout, dtype=self.dtype_policy)
         self.encoder_blocks = self._make_blocks(EncoderBlock, "encoder", config.encoder_layers)
         self.decoder_blocks = self._make_blocks(DecoderBlock, "decoder", config.decoder_layers)
         self.encoder_norm = self._make_final_norm("encoder_norm")
@@ -84,9 +85,7 @@ class Transformer(keras.Model):
         """Pre-norm leaves the sum of the residual stream to be normalized at the end."""
         if self.config.norm == "post":
             return None
-        return keras.layers.LayerNormalization(
-            epsilon=LAYER_NORM_EPSILON, name=name, dtype=self.dtype_policy
-        )
+        return LayerNormalization(epsilon=LAYER_NORM_EPSILON, name=name, dtype=self.dtype_policy)
 
     def build(self, input_shape: Any = None) -> None:
         self.embedding.build((None, None))

@@ -3,9 +3,7 @@
 import hashlib
 import io
 import re
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ from pipelines.data.dataset import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from pipelines.data.subword_model import read_model
 from pipelines.errors import InputError
 from pipelines.files.atomic import new_file
+from pipelines.interruption import in_a_thread
 
 # The four special ids, the 256 bytes of `byte_fallback`, and one character; or one word.
 _SMALLEST_VOCABULARY = 4 + 256 + 1
@@ -124,7 +123,7 @@ def train_tokenizer(
         )
 
     try:
-        _in_a_thread(learn)
+        in_a_thread(learn)
     except (RuntimeError, ValueError) as error:
         stream.reraise()
         raise InputError(_explain(str(error), vocabulary_size)) from error
@@ -132,25 +131,6 @@ def train_tokenizer(
         is_wanted = False
     with new_file(path) as temporary:
         temporary.write_bytes(model.getvalue())
-
-
-def _in_a_thread(work: Callable[[], None]) -> None:
-    """Runs native code that takes minutes, so that Ctrl-C is heard meanwhile.
-
-    After an interruption the thread goes on for nothing, but does not keep the process alive.
-    """
-    done: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:
-            done.set_exception(error)
-        else:
-            done.set_result(None)
-
-    threading.Thread(target=run, name="native code", daemon=True).start()
-    done.result()
 
 
 def _explain(message: str, vocabulary_size: int) -> str:

@@ -103,6 +103,13 @@ TRAINING = {
     "no steps": ({"steps": 0}, "steps must be at least 1, got 0"),
     "negative seed": ({"seed": -1}, "seed must be at least 0, got -1"),
     "precision": ({"precision": "float8"}, "precision.*float8"),
+    "empty name of a run": ({"run_dir": ""}, "^run_dir must not be empty, got ''$"),
+    "empty name of a preparation": ({"prepared": "", **NO_TEXT}, "^prepared must not be empty"),
+    "empty name of a file": (
+        {"train_source": ["train.en", ""]},
+        "^train_source must not be empty, got ''$",
+    ),
+    "empty name of another run": ({"initialize_from": ""}, "^initialize_from must not be empty"),
     "R-Drop": ({"r_drop": 5, "dropout": 0}, "r_drop needs dropout, which is 0, got 5.0"),
     "label smoothing": ({"label_smoothing": 1}, "label_smoothing must be at least 0 and below 1"),
     "unknown flag": ({"layers": 3}, "unrecognized arguments: --layers 3"),
@@ -144,7 +151,7 @@ def in_place(place, values):
     def path(value):
         if isinstance(value, list):
             return [path(item) for item in value]
-        return value if value is None else place / value
+        return place / value if value else value
 
     return {name: path(v) if name in paths else v for name, v in values.items()}
 

@@ -142,6 +142,19 @@ def test_evaluate_shows_what_it_cannot_record(trained_run, corpus, tmp_path, mon
     assert output.out.startswith("BLEU ") and "run/scores.json cannot be read" in output.err
 
 
+def test_evaluate_records_what_nobody_can_be_shown(trained_run, corpus, tmp_path):
+    """Its standard streams are closed, as by `>&- 2>&-`."""
+    run_dir = shutil.copytree(trained_run, tmp_path / "run")
+    (run_dir / "scores.json").unlink()
+    files = ["--source", corpus / "test.en", "--reference", corpus / "test.de"]
+    arguments = ["--run_dir", run_dir, *files, "--beam_size", 1, "--by_length", 2]
+    closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
+    words = [*closed, *command("evaluate", arguments)]
+    assert subprocess.run(words, cwd=ROOT, env=ENVIRONMENT, check=False).returncode == 0
+    [record] = json.loads((run_dir / "scores.json").read_text())
+    assert record["bleu"] > 60 and len(record["by_length"]) == 2
+
+
 def test_what_is_exported_already_is_not_exported_again(trained_run, tmp_path, monkeypatch, capfd):
     shutil.copytree(trained_run.parent, tmp_path / "mine")
     exports = tmp_path / "mine" / "export"

@@ -1,0 +1,65 @@
+"""Ctrl-C: heard while native code works, not lost in destructors, and the end of the process."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any, NoReturn
+
+_NATIVE_CODE = "native code"
+_MOMENT = 0.05  # seconds
+
+
+def in_a_thread(work: Callable[[], None]) -> None:
+    """Runs native code that takes minutes, so that Ctrl-C is heard meanwhile.
+
+    After an interruption the thread goes on for nothing, but does not keep the process alive.
+    """
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    threading.Thread(target=run, name=_NATIVE_CODE, daemon=True).start()
+    done.result()
+
+
+def exit_interrupted() -> NoReturn:
+    """Ends the process as shells expect of one that Ctrl-C has ended.
+
+    Native code that goes on in a thread would find Python gone when it next calls it, and abort.
+    """
+    if any(thread.name == _NATIVE_CODE for thread in threading.enumerate()):
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(128 + signal.SIGINT)
+    sys.exit(128 + signal.SIGINT)
+
+
+@contextlib.contextmanager
+def never_lost() -> Iterator[None]:
+    """Has a Ctrl-C that Python drops come again, a moment later.
+
+    Python reports what is raised in a destructor, and goes on; TensorFlow's objects have many.
+    """
+    before = sys.unraisablehook
+
+    def again(unraisable: Any) -> None:
+        if issubclass(unraisable.exc_type, KeyboardInterrupt):
+            threading.Timer(_MOMENT, os.kill, (os.getpid(), signal.SIGINT)).start()
+        else:
+            before(unraisable)
+
+    sys.unraisablehook = again
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
