@@ -123,9 +123,8 @@ class Parser(simple_parsing.ArgumentParser):
     def _check_not_empty(self, parsed: argparse.Namespace) -> None:
         """Refuses texts without a character, such as of a shell's variable that is not set."""
         for section in vars(parsed).values():
-            if not isinstance(section, tuple(self._dataclasses)):
-                continue
-            for field in dataclasses.fields(section):
+            fields = dataclasses.fields(section) if dataclasses.is_dataclass(section) else ()
+            for field in fields:
                 value = getattr(section, field.name)
                 if field.default != "" and "" in (value if isinstance(value, list) else [value]):
                     raise InputError(f"{field.name} must not be empty, got ''")
