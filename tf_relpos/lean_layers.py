@@ -37,7 +37,7 @@ class Dropout(keras.layers.Dropout):
 
 
 def layer_normalization(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
-    """`gamma (x - mean) / sqrt(variance + epsilon) + beta`, computed in float32.
+    """`gamma (x - mean) / sqrt(variance + epsilon) + beta`, in float32 at least.
 
     Sums are products with a column or a row, which are several times as fast on CPUs as
     TensorFlow's reductions, and the gradient is one formula in place of those of each operation.
@@ -53,13 +53,14 @@ def layer_normalization(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) 
     Reference: Ba, Kiros and Hinton 2016, Layer Normalization, Eqs. 3 and 4.
     """
     shape, dtype = ops.shape(x), x.dtype
-    D = shape[-1]
+    D, precision = shape[-1], keras.backend.result_type(dtype, "float32")
+    gamma, beta = ops.cast(gamma, precision), ops.cast(beta, precision)
 
     def rows(x: Tensor) -> Tensor:
-        return ops.reshape(ops.cast(x, "float32"), (-1, D))
+        return ops.reshape(ops.cast(x, precision), (-1, D))
 
     def normalize(x: Tensor, gamma: Tensor, beta: Tensor) -> tuple[Tensor, Any]:
-        mean_of = ops.full((D, 1), 1 / D, dtype="float32")
+        mean_of = ops.full((D, 1), 1 / D, dtype=precision)
         centred = rows(x)
         centred = centred - ops.matmul(centred, mean_of)
         scale = ops.rsqrt(ops.matmul(ops.square(centred), mean_of) + epsilon)
@@ -77,7 +78,7 @@ def layer_normalization(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) 
         mean_with_gamma = ops.expand_dims(gamma / D, 1)
         constant = ops.matmul(dy, mean_with_gamma)
         dx = scale * (dy * gamma - constant - h * ops.matmul(dy_h, mean_with_gamma))
-        sums = ops.ones((1, ops.shape(h)[0]), dtype="float32")
+        sums = ops.ones((1, ops.shape(h)[0]), dtype=precision)
         dgamma, dbeta = (ops.reshape(ops.matmul(sums, by_row), (D,)) for by_row in (dy_h, dy))
         return ops.cast(ops.reshape(dx, shape), dtype), dgamma, dbeta
 
