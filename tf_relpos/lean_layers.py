@@ -1,4 +1,4 @@
-"""Layer normalization and dropout in few passes over their input, on TensorFlow.
+"""Layer normalization and dropout in few passes over their input, in training on TensorFlow.
 
 Keras's layers in all else. The other backends have kernels of their own, or fuse what Keras
 composes.
@@ -17,10 +17,13 @@ from tf_relpos.relations import Tensor
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
 class LayerNormalization(keras.layers.LayerNormalization):
-    """Keras's layer, over the last axis; on TensorFlow it is `layer_normalization`."""
+    """Keras's layer, over the last axis; in training on TensorFlow it is `layer_normalization`.
 
-    def call(self, inputs: Tensor) -> Tensor:
-        if keras.backend.backend() != "tensorflow":
+    Most is won in the gradient, and what is exported stays as converters know it.
+    """
+
+    def call(self, inputs: Tensor, training: bool = False) -> Tensor:
+        if keras.backend.backend() != "tensorflow" or not training:
             return super().call(inputs)
         y = layer_normalization(inputs, self.gamma, self.beta, self.epsilon)
         return ops.cast(y, self.compute_dtype)

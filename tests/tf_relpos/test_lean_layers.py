@@ -12,6 +12,7 @@ from tests.support.layer_checks import (
     gradient_function,
     to_numpy,
 )
+from tf_relpos import EncoderBlock
 from tf_relpos.lean_layers import Dropout, LayerNormalization, dropout, layer_normalization
 
 EPSILON = 1e-3
@@ -101,13 +102,32 @@ def test_the_layer_is_kerass_in_all_else(tmp_path):
         for made in (layer, by_keras):
             made.build(x.shape)
             made.set_weights([np.linspace(0.5, 2, 6), np.linspace(-1, 1, 6)])
-        assert layer(x).dtype == by_keras(x).dtype
-        assert_close(layer(x.astype("float64")), by_keras(x.astype("float64")), tolerance)
+        assert layer(x, training=True).dtype == by_keras(x).dtype
+        expected = by_keras(x.astype("float64"))
+        for training in (True, False):
+            assert_close(layer(x.astype("float64"), training=training), expected, tolerance)
+
+
+@pytest.mark.tensorflow_only
+def test_blocks_have_it_in_training_alone(monkeypatch):
+    calls = []
+
+    def counted(*arguments):
+        calls.append(arguments)
+        return layer_normalization(*arguments)
+
+    monkeypatch.setattr("tf_relpos.lean_layers.layer_normalization", counted)
+    x = np.zeros((2, 3, 8), "float32")
+    block = EncoderBlock(8, 16, 2)
+    for training, count in ((True, 2), (False, 0), (None, 0)):
+        calls.clear()
+        block(x, training=training)
+        assert len(calls) == count
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 6), (3, 0, 6)])
 def test_nothing_is_normalized_to_nothing(shape):
-    assert LayerNormalization()(np.zeros(shape, "float32")).shape == shape
+    assert LayerNormalization()(np.zeros(shape, "float32"), training=True).shape == shape
 
 
 @pytest.mark.tensorflow_only
