@@ -259,14 +259,15 @@ def show_log() -> None:
 def _open_closed_streams() -> None:
     """Standard streams that the caller has closed (`2>&-`) lead nowhere.
 
-    Python has none then, and the next file that is opened would get the number of one.
+    Python has none then, and the next file that is opened would get the number of one. Of input
+    that is closed those tell who want to read it.
     """
     while (nowhere := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass
     os.close(nowhere)
-    for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
+    for number, name in ((1, "stdout"), (2, "stderr")):
         if getattr(sys, name) is None:
-            setattr(sys, name, os.fdopen(number, mode, encoding="utf-8"))
+            setattr(sys, name, os.fdopen(number, "w", encoding="utf-8"))
 
 
 def _print_anything() -> None:

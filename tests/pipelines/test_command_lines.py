@@ -148,7 +148,7 @@ def test_evaluate_records_what_nobody_can_be_shown(trained_run, corpus, tmp_path
     (run_dir / "scores.json").unlink()
     files = ["--source", corpus / "test.en", "--reference", corpus / "test.de"]
     arguments = ["--run_dir", run_dir, *files, "--beam_size", 1, "--by_length", 2]
-    closed = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
+    closed = ["sh", "-c", 'exec "$@" >&- 2>&-', "sh"]
     words = [*closed, *command("evaluate", arguments)]
     assert subprocess.run(words, cwd=ROOT, env=ENVIRONMENT, check=False).returncode == 0
     [record] = json.loads((run_dir / "scores.json").read_text())
