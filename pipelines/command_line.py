@@ -257,10 +257,10 @@ def show_log() -> None:
 
 
 def _open_closed_streams() -> None:
-    """Standard streams that the caller has closed (`2>&-`) lead nowhere.
+    """Output and errors that the caller has closed (`2>&-`) lead nowhere.
 
-    Python has none then, and the next file that is opened would get the number of one. Of input
-    that is closed those tell who want to read it.
+    Python has no streams for them, and the next files opened would get their numbers. Closed input
+    is told by what wants to read it.
     """
     while (nowhere := os.open(os.devnull, os.O_RDWR)) <= 2:
         pass

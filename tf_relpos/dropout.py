@@ -9,12 +9,13 @@ from tf_relpos.relations import Tensor
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
 class Dropout(keras.layers.Dropout):
-    """Keras's layer, of each number by itself; on TensorFlow it is `dropout`."""
+    """Keras's layer; on TensorFlow it is `dropout` where each number is dropped by itself."""
 
     def call(self, inputs: Tensor, training: bool = False) -> Tensor:
-        if keras.backend.backend() != "tensorflow" or not training or not self.rate:
-            return super().call(inputs, training=training)
-        return dropout(inputs, self.rate, self.seed_generator.next())
+        is_lean = keras.backend.backend() == "tensorflow" and self.noise_shape is None
+        if is_lean and training and self.rate:
+            return dropout(inputs, self.rate, self.seed_generator.next())
+        return super().call(inputs, training=training)
 
 
 def dropout(x: Tensor, rate: float, seed: Tensor) -> Tensor:

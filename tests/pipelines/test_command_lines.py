@@ -143,7 +143,7 @@ def test_evaluate_shows_what_it_cannot_record(trained_run, corpus, tmp_path, mon
 
 
 def test_evaluate_records_what_nobody_can_be_shown(trained_run, corpus, tmp_path):
-    """Its standard streams are closed, as by `>&- 2>&-`."""
+    """Standard output and error are closed."""
     run_dir = shutil.copytree(trained_run, tmp_path / "run")
     (run_dir / "scores.json").unlink()
     files = ["--source", corpus / "test.en", "--reference", corpus / "test.de"]

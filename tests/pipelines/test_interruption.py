@@ -70,7 +70,7 @@ def test_it_ends_the_process(program, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_other_errors_in_destructors_are_reported_as_ever(capsys, monkeypatch):
+def test_other_errors_in_destructors_are_reported_as_ever(monkeypatch):
     reported = []
     monkeypatch.setattr(sys, "unraisablehook", reported.append)
 

@@ -60,4 +60,6 @@ def test_dropout_draws_anew_at_each_call_and_is_off_without_training():
     assert np.array_equal(to_numpy(layer(x)), x)
     assert np.array_equal(to_numpy(Dropout(0.0)(x, training=True)), x)
     assert layer(np.zeros((0, 4), "float32"), training=True).shape == (0, 4)
+    rows = to_numpy(Dropout(0.5, noise_shape=(8, 1))(x, training=True))
+    assert np.array_equal(rows, np.repeat(rows[:, :1], 64, axis=1))
     assert Dropout.from_config(layer.get_config()).rate == 0.5
