@@ -109,7 +109,7 @@ def test_tf_relpos_imports_keras_and_numpy_alone(path):
     for inside_functions in (False, True):
         found = imports(path, inside_functions=inside_functions)
         assert {name.partition(".")[0] for name in found} <= allowed
-        if path.stem in ("relations", "dropout"):
+        if path.stem in ("relations", "lean_layers"):
             allowed.add("tensorflow")
 
 

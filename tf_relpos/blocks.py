@@ -13,7 +13,7 @@ import keras
 from keras import ops
 
 from tf_relpos.config import check_block_arguments, check_shape
-from tf_relpos.dropout import Dropout
+from tf_relpos.lean_layers import Dropout, LayerNormalization
 from tf_relpos.relations import Shape, Tensor, both, visible
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
 
@@ -146,9 +146,7 @@ class _Block(keras.layers.Layer):
         )
 
     def _make_norm(self, name):
-        return keras.layers.LayerNormalization(
-            epsilon=LAYER_NORM_EPSILON, name=name, dtype=self.dtype_policy
-        )
+        return LayerNormalization(epsilon=LAYER_NORM_EPSILON, name=name, dtype=self.dtype_policy)
 
     def build(self, input_shape) -> None:
         shape = (None, None, self.arguments["model_dim"])

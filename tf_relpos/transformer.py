@@ -23,7 +23,7 @@ from tf_relpos.blocks import (
     quantized_policies,
 )
 from tf_relpos.config import TransformerConfig, check_shape
-from tf_relpos.dropout import Dropout
+from tf_relpos.lean_layers import Dropout, LayerNormalization
 from tf_relpos.positions import SinusoidalPositionEncoding
 from tf_relpos.relations import Tensor
 
@@ -85,9 +85,7 @@ class Transformer(keras.Model):
         """Pre-norm leaves the sum of the residual stream to be normalized at the end."""
         if self.config.norm == "post":
             return None
-        return keras.layers.LayerNormalization(
-            epsilon=LAYER_NORM_EPSILON, name=name, dtype=self.dtype_policy
-        )
+        return LayerNormalization(epsilon=LAYER_NORM_EPSILON, name=name, dtype=self.dtype_policy)
 
     def build(self, input_shape: Any = None) -> None:
         self.embedding.build((None, None))

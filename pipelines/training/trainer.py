@@ -205,9 +205,7 @@ class TranslationTrainer(keras.Model):
         is_token = labels != self.pad_id
         labels = _twice(labels) if self.r_drop else labels
         dtype = logits.dtype
-        # At once: XLA rounds after each number of a maximum in bfloat16, and the loss took more
-        # than three times as long.
-        logits = tf.cast(logits, tf.float32)
+        logits = _widened(logits)
         with tf.GradientTape() as tape:
             tape.watch(logits)
             losses = smoothed_cross_entropy(labels, logits, self.label_smoothing, self.pad_id)
@@ -221,7 +219,7 @@ class TranslationTrainer(keras.Model):
         is_label = tf.expand_dims(labels, -1) == tf.range(logits.shape[-1])
         label_logits = tf.reduce_sum(tf.where(is_label, logits, 0.0), axis=-1)
         is_correct = (labels != self.pad_id) & (label_logits >= tf.reduce_max(logits, axis=-1))
-        return tf.cast(tape.gradient(scaled, logits), dtype), {
+        return _narrowed(tape.gradient(scaled, logits), dtype), {
             "loss": loss,
             "nll": ops.sum(smoothed_cross_entropy(labels, logits, 0.0, self.pad_id)) / passes,
             "correct": ops.sum(ops.cast(is_correct, "float32")) / passes,
@@ -245,6 +243,28 @@ def divergence(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
 
 def _twice(ids):
     return tf.concat([ids, ids], axis=0)
+
+
+def _widened(logits):
+    """In float32.
+
+    On CPUs XLA takes twice as long to convert bfloat16, and rounds after each number of a maximum,
+    as to move the bits, of which bfloat16 has the upper half.
+    """
+    if logits.dtype != tf.bfloat16:
+        return tf.cast(logits, tf.float32)
+    bits = tf.cast(tf.bitcast(logits, tf.uint16), tf.uint32)
+    return tf.bitcast(tf.bitwise.left_shift(bits, 16), tf.float32)
+
+
+def _narrowed(gradient, dtype):
+    """The float32 gradient in another type, rounded to nearest, halves to even."""
+    if dtype != tf.bfloat16:
+        return tf.cast(gradient, dtype)
+    bits = tf.bitcast(gradient, tf.uint32)
+    last = tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, 16), tf.ones_like(bits))
+    rounded = tf.bitwise.right_shift(bits + 0x7FFF + last, 16)
+    return tf.bitcast(tf.cast(rounded, tf.uint16), tf.bfloat16)
 
 
 def _is_non_finite(values):

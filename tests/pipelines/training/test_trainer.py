@@ -349,7 +349,8 @@ np.savez(r"{tmp_path / "weights.npz"}", **results)
         )
         assert len(first) == len(second) == 20
         assert_close(second, first, tolerance=1e-4)
-        assert_close(found[two], found[one], tolerance=1e-4)
+        # Adam makes rounding as large as a gradient where there is none; other batches make 0.1.
+        assert_close(found[two], found[one], tolerance=1e-3)
         assert first[-1] < 0.8 * first[0]
     assert np.max(np.abs(found["one"] - found["one twice"])) > 1e-3  # other batches
 
