@@ -3,11 +3,13 @@
 Axes: S source positions, L target positions.
 """
 
+import contextlib
 import hashlib
 import json
+import logging
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import tensorflow as tf
@@ -186,6 +188,22 @@ def _description(exportable: Exportable) -> Mapping[str, object]:
     }
 
 
+@contextlib.contextmanager
+def _gradients_unmentioned() -> Iterator[None]:
+    """Without a warning for each gradient that a file for inference leaves out."""
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        return "unsaved custom gradients" not in record.getMessage()
+
+    log = logging.getLogger("absl")
+    log.addFilter(is_shown)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_shown)
+
+
+@_gradients_unmentioned()
 def _convert(
     graphs: Mapping[str, tf.types.experimental.ConcreteFunction], *, in_half: bool
 ) -> bytes:

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import json
+import logging
 import shutil
 from dataclasses import replace
 
@@ -304,6 +305,22 @@ BAD_ARGUMENTS = [
     ({"max_source_length": 257}, "max_source_length must be at most 256, .*trained .*, got 257"),
     ({"max_target_length": 0}, "max_target_length must be at least 1, got 0"),
 ]
+
+
+def test_gradients_that_are_left_out_are_not_mentioned(exportable, tmp_path):
+    """Which the converter does in a line for each of them."""
+    said = []
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())
+    log = logging.getLogger("absl")
+    log.addHandler(handler)
+    try:
+        export_tflite(exportable, tmp_path / "model.tflite")
+        log.warning("something else")
+    finally:
+        log.removeHandler(handler)
+    assert [line for line in said if "gradient" in line] == []
+    assert said[-1] == "something else"
 
 
 @pytest.mark.parametrize("bad, message", BAD_ARGUMENTS)
