@@ -44,13 +44,14 @@ def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(InspectFlags, DESCRIPTION, "python -m pipelines.inspect", arguments)
     check_can_draw()
     load_tensorflow()
-    from pipelines.inspection.attention import look, tables
+    from pipelines.inspection.attention import check_has_two_terms, look, tables
     from pipelines.inspection.page import Told, write_page
     from pipelines.run.directory import RunDirectory
     from pipelines.translators.base import CutSources
     from pipelines.translators.keras_model import Translator, load_run
 
     loaded = load_run(RunDirectory(flags.run_dir), flags.checkpoint)
+    check_has_two_terms(loaded)
     translator = Translator.of(loaded)
     CutSources(translator).tell([flags.sentence])
     target = flags.target

@@ -101,6 +101,20 @@ def similarities(table: np.ndarray) -> np.ndarray:
     return unit @ unit.swapaxes(-1, -2)
 
 
+def check_has_two_terms(loaded: LoadedRun) -> None:
+    """Checks that the scores of a run's model are the two terms of Eq. 5.
+
+    Raises:
+        InputError: they are not.
+    """
+    compatibility = loaded.model.config.compatibility
+    if compatibility != "product":
+        raise InputError(
+            "run_dir must hold a model whose scores are content and position, with compatibility "
+            f"product, got compatibility {compatibility}"
+        )
+
+
 def look(loaded: LoadedRun, sentence: str, target: str) -> list[Attention]:
     """All attentions of a model that is told a sentence and its translation.
 
@@ -112,12 +126,7 @@ def look(loaded: LoadedRun, sentence: str, target: str) -> list[Attention]:
         InputError: a side has no subwords, or more than can be shown, or the scores are not the two
             terms that are to be shown.
     """
-    compatibility = loaded.model.config.compatibility
-    if compatibility != "product":
-        raise InputError(
-            "run_dir must hold a model whose scores are content and position, with compatibility "
-            f"product, got compatibility {compatibility}"
-        )
+    check_has_two_terms(loaded)
     (batch,) = pair_batches(loaded, [sentence], [target])
     source_ids, target_ids = batch.source_ids[0].numpy(), batch.target_ids[0].numpy()
     for name, ids in (("sentence", source_ids), ("target", target_ids)):

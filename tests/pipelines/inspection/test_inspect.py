@@ -57,9 +57,11 @@ def write(tmp_path_factory):
 def test_scores_that_are_no_sum_of_terms_are_refused(write, tmp_path, monkeypatch, capfd):
     path = write(tmp_path / "run", **SMALLEST, compatibility="additive")
     output = tmp_path / "page.html"
-    arguments = flags(run_dir=path, sentence="the dog", target="der Hund", output=output)
+    arguments = flags(run_dir=path, sentence="the dog", output=output)
     assert call(inspect.main, arguments, monkeypatch) == 2
-    assert "compatibility product, got compatibility additive" in capfd.readouterr().err
+    said = capfd.readouterr()
+    assert "compatibility product, got compatibility additive" in said.err
+    assert said.out == ""  # before anything is translated
     assert not output.exists()
 
 
