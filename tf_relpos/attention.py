@@ -22,6 +22,7 @@ from tf_relpos.config import (
     check_boolean,
     check_choice,
     check_number,
+    check_shape,
     check_whole,
 )
 from tf_relpos.relation_ops import (
@@ -108,6 +109,11 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         self._check_axes(len(query_shape))
         self._check_free_axes(query_shape, value_shape, key_shape)
         super().build(query_shape, value_shape, key_shape)
+        self._built_for = {
+            "query": (len(query_shape), query_shape[-1]),
+            "value": (len(value_shape), value_shape[-1]),
+            "key": (len(value_shape), (key_shape or value_shape)[-1]),
+        }
         if self.is_additive:
             limit = math.sqrt(6 / (self.key_dim + 1))  # Glorot's, for each head's vector
             self.compatibility_vectors = self.add_weight(
@@ -195,10 +201,15 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         """Keys and values `[B, S, N, H]` of the inputs `[B, S, D]`."""
         value = _without_mask(value)
         key = value if key is None else _without_mask(key)
-        return of_positions(self._key_dense, key), of_positions(self._value_dense, value)
+        return self._projected(self._key_dense, key), self._projected(self._value_dense, value)
+
+    def _projected(self, dense: keras.layers.EinsumDense, x: Tensor) -> Tensor:
+        """`[B, ..., T, N, H]` in the precision of the layer, whatever that of the projection."""
+        return ops.cast(of_positions(dense, x), self.compute_dtype)
 
     def project_heads(self, value: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values `[B, N, S, H]` of the inputs `[B, S, D]`, for `attend_to`."""
+        self._check_built("project_heads")
         key, value = self._project(value)
         return _heads_first(key), _heads_first(value)
 
@@ -219,7 +230,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         """
         query = _without_mask(query)
         attended, weights = self._compute_attention(
-            of_positions(self._query_dense, query),
+            self._projected(self._query_dense, query),
             key,
             value,
             attention_mask,
@@ -231,7 +242,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
 
     def _output(self, query: Tensor, attended: Tensor) -> Tensor:
         if self._use_gate:
-            attended = ops.multiply(attended, of_positions(self._gate_dense, query))
+            attended = ops.multiply(attended, self._projected(self._gate_dense, query))
         return of_positions(self._output_dense, attended, num_axes=2)
 
     def _compute_attention(
@@ -492,6 +503,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         self, query: Tensor, value: Tensor, key: Tensor | None, cache: Any, index: Any
     ) -> Any:
         """Refuses shapes that do not fit. Returns `cache_update_index`, an int if it is known."""
+        self._check_inputs(query=query, value=value, key=key)
         if key is not None and len(key.shape) == len(value.shape):
             for axis in self._positive_axes(len(value.shape)):
                 sizes = value.shape[axis], key.shape[axis]
@@ -526,6 +538,48 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
                 f"Received: value of shape {tuple(value.shape)}"
             )
         return check_update_index(index, value.shape[1], cache.shape[2])
+
+    def _check_inputs(self, query: Tensor, value: Tensor, key: Tensor | None) -> None:
+        """Refuses inputs of another rank or with other features than the layer was built for."""
+        keys = {"value": value} if key is None else {"key": key, "value": value}
+        for name, x in {"query": query, **keys}.items():
+            rank, features = self._built_for[name]
+            check_shape(name, x.shape, (*(None,) * (rank - 1), features))
+
+    def _check_masks(
+        self,
+        query: Tensor,
+        value: Tensor,
+        cache: Tensor | None,
+        attention_mask: Tensor | None,
+        query_mask: Tensor | None,
+        value_mask: Tensor | None,
+        key_mask: Tensor | None,
+    ) -> None:
+        """Refuses masks of a call that do not fit, where positions have one axis."""
+        if len(query.shape) != 3:
+            return
+        masks = {"query_mask": query_mask, "value_mask": value_mask, "key_mask": key_mask}
+        keys = value.shape[1] if cache is None else cache.shape[2]
+        B, T, _ = query.shape
+        for name, mask in {**masks, "attention_mask": attention_mask}.items():
+            if not hasattr(mask, "shape") and mask is not None:
+                raise ValueError(f"`{name}` must be an array or a tensor. Received: {mask!r}")
+        for name, mask in masks.items():
+            if mask is not None:
+                check_shape(name, mask.shape, (B, T) if name == "query_mask" else (B, keys))
+        if attention_mask is None:
+            return
+        shape = tuple(attention_mask.shape)
+        # What stands before [T, S] of [B, N, T, S] may be left out.
+        axes = {2: (T, keys), 3: (B, T, keys), 4: (B, self.num_heads, T, keys)}.get(len(shape))
+        pairs = zip(shape, axes or (), strict=axes is not None)
+        if axes is None or any(None not in (n, m) and n not in (1, m) for n, m in pairs):
+            raise ValueError(
+                "`attention_mask` must have the shape [T, S], [B, T, S] or [B, N, T, S] with "
+                f"B, N, T, S = {(B, self.num_heads, T, keys)}, or 1 for any of them. "
+                f"Received: attention_mask of shape {shape}"
+            )
 
     def _visible_in_cache(
         self, query: Tensor, value: Tensor, cache: Tensor, offset: Any, use_causal_mask: bool
@@ -688,6 +742,7 @@ class RelationAwareAttention(EdgeAttention):
     ) -> Tensor | tuple[Tensor, ...]:
         offset = self._check_call(query, value, key, cache, cache_update_index)
         edges = self._edges(query, value, relations, cache)
+        self._check_masks(query, value, cache, attention_mask, query_mask, value_mask, key_mask)
         if cache is None:
             mask = self._compute_attention_mask(
                 query, value, query_mask, value_mask, key_mask, attention_mask, use_causal_mask
@@ -741,6 +796,7 @@ class RelationAwareAttention(EdgeAttention):
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
         self._check_call(query, value, key, cache, cache_update_index)
         self._edges(query, value, relations, cache)
+        self._check_masks(query, value, cache, attention_mask, query_mask, value_mask, key_mask)
         return self._symbolic(query, value, key, cache, return_attention_scores)
 
     def get_config(self) -> dict[str, Any]:

@@ -158,13 +158,16 @@ class _Block(keras.layers.Layer):
         for norm in (self.self_attention_norm, self.feed_forward_norm):
             norm.build(shape)
 
+    def _check_input(self, x):
+        check_shape("x", x.shape, (None, None, self.arguments["model_dim"]))
+
     def _before(self, x, norm):
         """What a sub-layer is given."""
         return norm(x) if self.arguments["norm"] == "pre" else x
 
     def _after(self, x, y, norm, training):
         """The residual connection around a sub-layer whose output is `y`."""
-        x = x + self.dropout(y, training=training)
+        x = ops.add(x, self.dropout(y, training=training))  # of either precision
         return norm(x) if self.arguments["norm"] == "post" else x
 
     def _visible(self, x, causal):
@@ -205,6 +208,7 @@ class EncoderBlock(_Block):
     def call(
         self, x: Tensor, source_mask: Tensor | None = None, training: bool | None = None
     ) -> Tensor:
+        self._check_input(x)
         y = self._before(x, self.self_attention_norm)
         mask = _attention_mask(source_mask, x.shape)
         y = self.self_attention(y, y, attention_mask=mask, training=training)
@@ -276,6 +280,9 @@ class DecoderBlock(_Block):
         source_mask: Tensor | None = None,
         training: bool | None = None,
     ) -> Tensor:
+        self._check_input(x)
+        if not hasattr(encoded, "shape"):
+            raise ValueError(f"`encoded` must be a tensor [B, S, D]. Received: encoded={encoded!r}")
         check_shape("encoded", encoded.shape, (x.shape[0], None, self.arguments["model_dim"]))
         x = self._attend_to_targets(x, training)
         y = self._before(x, self.cross_attention_norm)
@@ -351,6 +358,7 @@ def _attention_mask(source_mask, source_shape):
     """The mask `[B, 1, S]` of a source `[B, S, D]`."""
     if source_mask is None:
         return None
+    source_mask = ops.convert_to_tensor(source_mask)
     check_shape("source_mask", source_mask.shape, source_shape[:2])
     return ops.expand_dims(source_mask, 1)
 

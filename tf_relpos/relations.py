@@ -14,7 +14,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tf_relpos.config import check_max_relative_position, check_whole
+from tf_relpos.config import check_boolean, check_max_relative_position, check_whole
 
 Tensor = Any  # of the backend, of NumPy, or symbolic: Keras has no name for all three
 Shape = tuple[int | None, ...]
@@ -28,6 +28,32 @@ def known_value(tensor: Tensor) -> np.ndarray | None:
         return np.asarray(ops.convert_to_numpy(tensor))
     except (TypeError, ValueError, NotImplementedError):
         return None
+
+
+def check_ids(name: str, ids: Any, vocabulary_size: int | None) -> Any:
+    """Returns ids of tokens, lists as an array.
+
+    Raises:
+        ValueError: they are no integers, not of one length, or, where the values are known, one is
+            not from 0 to `vocabulary_size` - 1, which is None where it is not known.
+    """
+    try:
+        array = ids if hasattr(ids, "dtype") else np.asarray(ids)
+        dtype = keras.backend.standardize_dtype(array.dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`{name}` must be ids [B, S], padded to one length. Received: {ids!r}"
+        ) from error
+    if "int" not in dtype:
+        raise ValueError(f"`{name}` must hold integer ids. Received: dtype={dtype}")
+    values = known_value(array)
+    if values is None:
+        return array
+    above = np.iinfo("int32").max if vocabulary_size is None else vocabulary_size
+    wrong = values[(values < 0) | (values >= above)]
+    if wrong.size:
+        raise ValueError(f"`{name}` must hold ids from 0 to {above - 1}. Received: {wrong.flat[0]}")
+    return array
 
 
 def relative_position_ids(
@@ -53,12 +79,32 @@ def relative_position_ids(
         int32 `[T, S]`, values 0..2k.
 
     Raises:
-        ValueError: `max_relative_position` is not a whole number of at least 0.
+        ValueError: `max_relative_position` or a length is not a whole number of at least 0, or the
+            offset is not a whole number.
 
     Reference: Shaw, Uszkoreit and Vaswani 2018, section 3.2.
     """
     k = check_max_relative_position(max_relative_position)
+    query_length = _scalar("query_length", query_length, least=0)
+    key_length = _scalar("key_length", key_length, least=0)
+    query_offset = _scalar("query_offset", query_offset, least=-(2**31))
     return RelativePositions(query_length, key_length, k, query_offset).ids
+
+
+def _scalar(name: str, value: Any, least: int) -> int | Tensor:
+    """A whole number, or a scalar integer tensor, whose value may not be known."""
+    if not ops.is_tensor(value):
+        return check_whole(name, value, least)
+    dtype = keras.backend.standardize_dtype(value.dtype)
+    if "int" not in dtype or len(value.shape):
+        raise ValueError(
+            f"`{name}` must be a whole number or a scalar integer tensor. Received: "
+            f"dtype={dtype}, shape={tuple(value.shape)}"
+        )
+    known = known_value(value)
+    if known is not None:
+        check_whole(name, int(known), least)
+    return value
 
 
 class RelativePositions(NamedTuple):
@@ -168,6 +214,11 @@ def edge_relations(
             labels the largest stay.
     """
     num_labels = check_whole("num_labels", num_labels)
+    length = _scalar("length", length, least=0)
+    inverse, self_loops = (
+        check_boolean(name, value)
+        for name, value in (("inverse", inverse), ("self_loops", self_loops))
+    )
     room = 1 if labels_per_edge is None else check_whole("labels_per_edge", labels_per_edge)
     edges = _checked_edges(edges, length, num_labels)
     T, is_batch = length, len(edges.shape) == 3
@@ -206,18 +257,23 @@ def edge_relations(
 
 def _checked_edges(edges: Any, length: int | Tensor, num_labels: int) -> Tensor:
     """Edges as int32. They are refused where their values are known and wrong."""
-    edges = edges if hasattr(edges, "dtype") else np.asarray(edges)
+    rule = "`edges` must hold integers, [M, 3] or [B, M, 3]: query, key and label"
+    if not hasattr(edges, "dtype"):
+        try:
+            edges = np.asarray(edges)
+        except ValueError:
+            raise ValueError(
+                f"{rule}, shorter lists padded with negative numbers. Received: lists of different "
+                "lengths"
+            ) from None
     if isinstance(edges, keras.KerasTensor):
         raise ValueError(
             "`edges` must be an array or a tensor: label those of a functional model in the `call` "
             f"of a layer. Received: {edges}"
         )
-    dtype = keras.backend.standardize_dtype(edges.dtype)
+    dtype = str(edges.dtype)
     if "int" not in dtype or len(edges.shape) not in (2, 3) or edges.shape[-1] not in (3, None):
-        raise ValueError(
-            "`edges` must hold integers, [M, 3] or [B, M, 3]: query, key and label. "
-            f"Received: shape={tuple(edges.shape)}, dtype={dtype}"
-        )
+        raise ValueError(f"{rule}. Received: shape={tuple(edges.shape)}, dtype={dtype}")
     values, T = known_value(edges), known_value(length)
     if values is not None and T is not None:
         beyond = np.all(values >= 0, -1) & np.any(values >= [T, T, num_labels], -1)
@@ -246,12 +302,17 @@ def path_relations(relations: Tensor, max_distance: int) -> Tensor:
     """
     k = check_whole("max_distance", max_distance)
     shapes = "[T, T], [B, T, T] or [B, T, T, L]"
-    is_edge = ops.convert_to_tensor(_as_labels("relations", relations, shapes, (2, 3, 4))) >= 0
+    labels = _as_labels("relations", relations, shapes, (2, 3, 4))
+    is_edge = ops.convert_to_tensor(labels) >= 0
     if len(is_edge.shape) == 4:
         is_edge = ops.any(is_edge, -1)
+    if None not in is_edge.shape[-2:] and is_edge.shape[-1] != is_edge.shape[-2]:
+        raise ValueError(
+            f"`relations` must have the shape {shapes}. Received: shape={tuple(labels.shape)}"
+        )
     T = ops.shape(is_edge)[-1]
     step = ops.cast(is_edge | ops.eye(T, dtype="bool"), "float32")
-    reached = ops.zeros_like(step) + ops.eye(T)
+    reached = ops.zeros_like(step) + ops.eye(T, dtype="float32")
     distances = ops.zeros_like(step)
     for _ in range(k):
         distances += 1 - reached
@@ -275,30 +336,59 @@ def stack_relations(relations: Sequence[Tensor], num_relations: Sequence[int]) -
         num_relations: how many labels each kind has.
 
     Returns:
-        int32 `[B, T, S, L]` with the labels of all kinds, or `[T, S, L]` if none has a batch.
+        int32 `[B, T, S, L]` with the labels of all kinds, or `[T, S, L]` if none has a batch, which
+        a layer takes with an axis of B before it.
 
     Raises:
-        ValueError: labels of another shape or type, or not a number for each kind.
+        ValueError: labels of another shape or type, of different T or S, or not a number for each
+            kind; where values are known, a label that is not below its number.
     """
     shapes = "[T, S], [B, T, S] or [B, T, S, L] for each kind"
     relations = [_as_labels("relations", labels, shapes, (2, 3, 4)) for labels in relations]
-    if len(relations) != len(num_relations):
+    try:
+        sizes = [check_whole("num_relations", size) for size in num_relations]
+    except TypeError:
+        sizes = []
+    if not relations or len(relations) != len(sizes):
         raise ValueError(
             "`num_relations` must have a number for each kind of `relations`. Received: "
-            f"{len(num_relations)} for {len(relations)}"
+            f"num_relations={num_relations!r} for {len(relations)}"
         )
+    _check_alike("relations", [_pairs(labels) for labels in relations])
     rank = 4 if any(len(labels.shape) > 2 for labels in relations) else 3
     first, found = 0, []
-    for labels, size in zip(relations, num_relations, strict=True):
+    for labels, size in zip(relations, sizes, strict=True):
+        _check_below("relations", labels, size)
         labels = ops.cast(labels, "int32")
         labels = ops.where((labels >= 0) & (labels < size), labels + first, -1)
         labels = labels if len(labels.shape) == 4 else ops.expand_dims(labels, -1)
         found.append(labels if len(labels.shape) == rank else ops.expand_dims(labels, 0))
-        first += check_whole("num_relations", size)
+        first += size
     shape = ops.shape(sum(labels[..., :1] for labels in found))[:-1]
     return ops.concatenate(
         [ops.broadcast_to(labels, (*shape, labels.shape[-1])) for labels in found], -1
     )
+
+
+def _pairs(labels: Tensor) -> Shape:
+    """The axes T and S of labels."""
+    return tuple(labels.shape[-3:-1] if len(labels.shape) == 4 else labels.shape[-2:])
+
+
+def _check_alike(name: str, shapes: Sequence[Shape]) -> None:
+    """Checks that labels are of the same queries and keys."""
+    if any(
+        len({size for size in sizes if size is not None}) > 1 for sizes in zip(*shapes, strict=True)
+    ):
+        raise ValueError(f"`{name}` must have the same T and S. Received: {shapes}")
+
+
+def _check_below(name: str, labels: Tensor, size: int) -> None:
+    """Checks labels whose values are known."""
+    values = known_value(labels)
+    largest = -1 if values is None or not values.size else int(np.max(values))
+    if largest >= size:
+        raise ValueError(f"`{name}` must be below {size}. Received: a label {largest}")
 
 
 def joint_relations(first: Tensor, second: Tensor, num_second: int) -> Tensor:
@@ -318,9 +408,12 @@ def joint_relations(first: Tensor, second: Tensor, num_second: int) -> Tensor:
     """
     size = check_whole("num_second", num_second) + 1
     first, second = (
-        ops.maximum(ops.cast(_as_labels(name, labels, "[T, S] or [B, T, S]", (2, 3)), "int32"), -1)
+        _as_labels(name, labels, "[T, S] or [B, T, S]", (2, 3))
         for name, labels in (("first", first), ("second", second))
     )
+    _check_alike("first` and `second", [_pairs(first), _pairs(second)])
+    _check_below("second", second, num_second)
+    first, second = (ops.maximum(ops.cast(labels, "int32"), -1) for labels in (first, second))
     return (first + 1) * size + ops.where(second < num_second, second, -1)
 
 

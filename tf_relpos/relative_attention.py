@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from tf_relpos.attention import EdgeAttention, of_positions, product
+from tf_relpos.attention import EdgeAttention, product
 from tf_relpos.caches import given
 from tf_relpos.config import check_boolean, check_distance, check_max_relative_position
 from tf_relpos.relations import (
@@ -149,6 +149,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
         cache_update_index: int | Tensor | None = None,
     ) -> Tensor | tuple[Tensor, ...]:
         offset = self._check_call(query, value, key, cache, cache_update_index)
+        self._check_masks(query, value, cache, attention_mask, query_mask, value_mask, key_mask)
         edges: dict[str, Any] = {}
         if cache is None:
             projected = self._project(value, key)
@@ -227,8 +228,8 @@ class RelativeMultiHeadAttention(EdgeAttention):
         """
         self._check_terms("score_terms")
         self._check_free_axes(query.shape, value.shape)
-        q = self._scaled(of_positions(self._query_dense, query))
-        content = ops.einsum(self._scores_equation, q, of_positions(self._key_dense, value))
+        q = self._scaled(self._projected(self._query_dense, query))
+        content = ops.einsum(self._scores_equation, q, self._projected(self._key_dense, value))
         if not self.relation_keys:
             return content, ops.zeros_like(content)
         table = ops.cast(ops.convert_to_tensor(self.relation_key_embeddings), q.dtype)
@@ -255,7 +256,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
                 "`distance_scores` needs a layer with `relative_keys`. Received: "
                 f"relative_keys={self.relation_keys}"
             )
-        q = self._scaled(of_positions(self._query_dense, query))
+        q = self._scaled(self._projected(self._query_dense, query))
         table = ops.cast(ops.convert_to_tensor(self.relation_key_embeddings), q.dtype)
         labels = ops.arange(self.num_relations, dtype="int32")
         labels = ops.broadcast_to(labels, (ops.shape(query)[1], self.num_relations))
@@ -285,6 +286,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
             `{"kernel": [D, n*N*H]}`, and likewise "bias" `[n*N*H]` if the layer has any; nothing if
             the layer is quantized.
         """
+        self._check_built("row_weights")
         denses = [getattr(self, f"_{name}_dense") for name in names]
         if any(dense.quantization_mode is not None for dense in denses):
             return {}
@@ -412,6 +414,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
         cache_update_index: int | Tensor | None = None,
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
         self._check_call(query, value, key, cache, cache_update_index)
+        self._check_masks(query, value, cache, attention_mask, query_mask, value_mask, key_mask)
         return self._symbolic(query, value, key, cache, return_attention_scores)
 
     def get_config(self) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from tf_relpos.config import (
     check_shape,
     check_whole,
 )
-from tf_relpos.relations import Tensor, known_value, own_rows_at
+from tf_relpos.relations import Tensor, check_ids, known_value, own_rows_at
 
 _ALPHA_RULE = f"a number from {-MAX_ALPHA:g} to {MAX_ALPHA:g}"
 _SHARED = "shared"  # of all hypotheses of a sentence, whose order they keep
@@ -171,7 +171,7 @@ def sample(
     elif seed is not None:
         raise ValueError("`uniforms` take the place of `seed`. Received: both")
     else:
-        uniforms = ops.convert_to_tensor(uniforms, dtype="float32")
+        uniforms = _uniforms(uniforms)
         known = (source_ids.shape[0], None if _is_symbolic(L) else L)
         check_shape("uniforms", uniforms.shape, known)
 
@@ -377,16 +377,7 @@ def _special_ids(model):
 def _source(model, source_ids, max_length):
     """The source, int32 `[B, S]`; how many tokens each sentence may take, int32 `[B]`; and the
     most, L."""
-    try:
-        if not ops.is_tensor(source_ids):
-            source_ids = np.asarray(source_ids)
-        dtype = keras.backend.standardize_dtype(source_ids.dtype)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"`source_ids` must be ids [B, S], padded to one length. Received: {source_ids!r}"
-        ) from error
-    if "int" not in dtype:
-        raise ValueError(f"`source_ids` must hold integer ids. Received: dtype={dtype}")
+    source_ids = check_ids("source_ids", source_ids, getattr(model.config, "vocabulary_size", None))
     check_shape("source_ids", source_ids.shape, (None, None))
     source_ids = ops.cast(source_ids, "int32")
     B, S = ops.shape(source_ids)
@@ -395,6 +386,19 @@ def _source(model, source_ids, max_length):
         return source_ids, ops.full((B,), L, dtype="int32"), L
     lengths = ops.sum(ops.cast(source_ids != model.config.pad_id, "int32"), axis=1)
     return source_ids, lengths + EXTRA_LENGTH, S + EXTRA_LENGTH
+
+
+def _uniforms(values):
+    """What decides draws, float32; refused where it is known and wrong."""
+    try:
+        uniforms = ops.convert_to_tensor(values, dtype="float32")
+        known = known_value(values)
+        wrong = [] if known is None else known[~((known >= 0) & (known < 1))].tolist()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`uniforms` must be numbers [B, L]. Received: {values!r}") from error
+    if wrong:
+        raise ValueError(f"`uniforms` must be from 0 to below 1. Received: {wrong[0]}")
+    return uniforms
 
 
 def _size(name, value):

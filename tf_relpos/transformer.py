@@ -25,7 +25,7 @@ from tf_relpos.blocks import (
 from tf_relpos.config import TransformerConfig, check_shape
 from tf_relpos.lean_layers import Dropout, LayerNormalization
 from tf_relpos.positions import SinusoidalPositionEncoding
-from tf_relpos.relations import Tensor
+from tf_relpos.relations import Tensor, check_ids
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -108,7 +108,7 @@ class Transformer(keras.Model):
         return "int32"
 
     def call(self, inputs: Mapping[str, Any], training: bool | None = None) -> Tensor:
-        source_ids, target_ids = _both_ids(inputs)
+        source_ids, target_ids = _both_ids(inputs, self.config.vocabulary_size)
         source_mask = ops.not_equal(source_ids, self.config.pad_id)
         encoded = self._encode(source_ids, source_mask, training)
         x = self._embed(target_ids, training=training)
@@ -129,9 +129,8 @@ class Transformer(keras.Model):
         Raises:
             ValueError: inputs that are no ids.
         """
-        source_ids, target_ids = _both_ids(inputs)
-        if not self.built:
-            self.build()  # all of it: here parts of a block are called without the block
+        source_ids, target_ids = _both_ids(inputs, self.config.vocabulary_size)
+        self._build_all()
         source_mask = ops.not_equal(source_ids, self.config.pad_id)
         found = {}
         x = self._embed(source_ids, training=False)
@@ -147,6 +146,11 @@ class Transformer(keras.Model):
             found[f"decoder_{number}/cross_attention"] = cross
             x = block(x, encoded, source_mask=source_mask, training=False)
         return found
+
+    def _build_all(self):
+        """What calling the model does, for methods that call parts of it, and parts of blocks."""
+        if not self.built:
+            self.build()
 
     def _embed(self, ids, start_index=0, training=None):
         x = self.embedding(ids)
@@ -180,6 +184,7 @@ class Transformer(keras.Model):
         Returns:
             `{"columns": [D, V], "blocks": DecoderBlock.step_weights of each}`.
         """
+        self._build_all()
         blocks = {block: block.step_weights() for block in dict.fromkeys(self.decoder_blocks)}
         return {
             "columns": self._columns(),
@@ -197,7 +202,8 @@ class Transformer(keras.Model):
             `{"mask": bool [B, S], "keys_values": for each decoder block two [B, N, S, H]}`, and
             `"weights"`, the step weights, which are of no sentence.
         """
-        _check_ids("source_ids", source_ids)
+        source_ids = _checked_ids("source_ids", source_ids, self.config.vocabulary_size)
+        self._build_all()
         mask = ops.not_equal(source_ids, self.config.pad_id)
         encoded = self._encode(source_ids, mask, training=False)
         # A source of padding alone gives all of it the same weight, and must have nothing to say.
@@ -318,21 +324,19 @@ def _bias(is_seen):
     return ops.where(is_seen, zero, ops.full((), lowest, dtype="float32"))
 
 
-def _both_ids(inputs):
+def _both_ids(inputs, vocabulary_size):
     if not isinstance(inputs, Mapping) or not {"source_ids", "target_ids"} <= set(inputs):
         received = tuple(inputs) if isinstance(inputs, Mapping) else type(inputs).__name__
         raise ValueError(
             "`inputs` must be a dict with `source_ids` and `target_ids`. Received: "
             f"inputs={received}"
         )
-    source_ids, target_ids = inputs["source_ids"], inputs["target_ids"]
-    _check_ids("source_ids", source_ids)
-    _check_ids("target_ids", target_ids, batch=source_ids.shape[0])
-    return source_ids, target_ids
+    source_ids = _checked_ids("source_ids", inputs["source_ids"], vocabulary_size)
+    batch = source_ids.shape[0]
+    return source_ids, _checked_ids("target_ids", inputs["target_ids"], vocabulary_size, batch)
 
 
-def _check_ids(name, ids, batch=None):
-    dtype = keras.backend.standardize_dtype(ids.dtype)
-    if "int" not in dtype:
-        raise ValueError(f"`{name}` must hold integer ids. Received: dtype={dtype}")
+def _checked_ids(name, ids, vocabulary_size, batch=None):
+    ids = check_ids(name, ids, vocabulary_size)
     check_shape(name, ids.shape, (batch, None))
+    return ids

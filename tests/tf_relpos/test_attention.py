@@ -2,6 +2,7 @@
 
 import json
 
+import keras
 import numpy as np
 import pytest
 
@@ -253,6 +254,57 @@ def test_axes_that_hold_no_positions_are_refused(rng, shape, axes):
     x = rng.normal(size=shape).astype("float32")
     with pytest.raises(ValueError, match="attention_axes"):
         RelativeMultiHeadAttention(N, H, attention_axes=axes)(x, x)
+
+
+@pytest.mark.parametrize("cls", [RelativeMultiHeadAttention, RelationAwareAttention])
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"query": (B, D)}, r"`query` must have the shape \[any, any, 13\].*\(2, 13\)"),
+        ({"query": (B, 5, D + 1)}, r"`query` must have the shape \[any, any, 13\].*14\)"),
+        ({"value": (B, 5, D + 1)}, r"`value` must have the shape \[any, any, 13\].*14\)"),
+        ({"key": (B, 5, D + 1)}, r"`key` must have the shape \[any, any, 13\].*14\)"),
+        ({"query_mask": (7, 9)}, r"`query_mask` must have the shape \[2, 5\].*\(7, 9\)"),
+        ({"value_mask": (B, 4)}, r"`value_mask` must have the shape \[2, 5\].*\(2, 4\)"),
+        ({"key_mask": (B, 4)}, r"`key_mask` must have the shape \[2, 5\].*\(2, 4\)"),
+        ({"attention_mask": (5,)}, r"`attention_mask` must have the shape \[T, S\].*\(5,\)"),
+        ({"attention_mask": (3, 5, 5)}, r"`attention_mask` .*B, N, T, S = .*\(3, 5, 5\)"),
+        ({"attention_mask": (5, 4)}, r"`attention_mask` .*\(5, 4\)"),
+        ({"attention_mask": (B, N + 1, 5, 5)}, r"`attention_mask` .*5, 5\)"),
+    ],
+)
+def test_inputs_that_do_not_fit_a_built_layer_are_refused(rng, cls, wrong, message):
+    is_graph = cls is RelationAwareAttention
+    good = {name: np.ones((B, 5, D), "float32") for name in ("query", "value", "key")}
+    for window in (None,) if is_graph else (None, 1):
+        layer = cls(N, H, 3) if is_graph else cls(N, H, 3, attention_window=window)
+        labels = {"relations": np.zeros((5, 5), "int32")} if is_graph else {}
+        layer(**good, **labels)
+        ((name, shape),) = wrong.items()
+        array = np.ones(shape, "bool" if "mask" in name else "float32")
+        with pytest.raises(ValueError, match=message):
+            layer(**{**good, name: array}, **labels)
+        symbolic = {key: keras.KerasTensor(x.shape) for key, x in good.items()}
+        dtype = "bool" if "mask" in name else "float32"
+        with pytest.raises(ValueError, match=message):
+            layer(**{**symbolic, name: keras.KerasTensor(shape, dtype)}, **labels)
+
+
+@pytest.mark.parametrize("base", ["float32", "mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize("part", ["query", "key", "value", "attention_output"])
+@pytest.mark.parametrize("other", ["float32", "mixed_bfloat16"])
+def test_a_projection_may_have_a_precision_of_its_own(rng, base, part, other):
+    x = rng.normal(size=(B, 5, D)).astype("float32")
+    policies = keras.dtype_policies.DTypePolicyMap(base)
+    policies[f"layer/{part}"] = other
+    layer = RelativeMultiHeadAttention(N, H, 3, dtype=policies, name="layer")
+    exact = RelativeMultiHeadAttention(N, H, 3)
+    exact.build(x.shape, x.shape)
+    layer.build(x.shape, x.shape)
+    layer.set_weights(exact.get_weights())
+    assert_close(layer(x, x), exact(x, x), tolerance=0.03)
+    cache = layer.compute_cache(x)
+    assert_close(layer(x, x, cache=cache)[0], exact(x, x), tolerance=0.03)
 
 
 def test_whole_numbers_of_numpy_are_taken(rng):

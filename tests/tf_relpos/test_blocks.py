@@ -199,11 +199,15 @@ def test_an_explicit_and_an_implicit_mask_both_hold(rng):
         (DecoderBlock, {"encoded": (1, S, D)}, r"`encoded` must have the shape \[2, any, 6\]"),
         (DecoderBlock, {"x": (1, T, D)}, r"`encoded` must have the shape \[1, any, 6\]"),
         (DecoderBlock, {"source_mask": (B, T)}, r"`source_mask` must have the shape \[2, 7\]"),
+        (DecoderBlock, {"x": (B, T, D + 1)}, r"`x` must have the shape \[any, any, 6\]"),
     ],
 )
-def test_shapes_that_do_not_fit_are_refused(rng, block, wrong, message):
+@pytest.mark.parametrize("is_built", [False, True])
+def test_shapes_that_do_not_fit_are_refused(rng, block, wrong, message, is_built):
     """A batch of 1 would be broadcast."""
     layer = block(D, INNER, N)
+    if is_built:
+        layer(**inputs(rng, block))
     arrays = {**inputs(rng, block), **{name: np.ones(shape) for name, shape in wrong.items()}}
     with pytest.raises(ValueError, match=message):
         layer(**arrays)

@@ -98,6 +98,12 @@ BAD = {
     "two_on_a_pair": ([(0, 1, 1), (0, 1, 2)], {}, "at most 1 different labels"),
     "floats": ([(0.0, 1.0, 1.0)], {}, "integers.*float"),
     "pairs": ([(0, 1)], {}, r"\[M, 3\].*\(1, 2\)"),
+    "ragged": ([[(0, 1, 0)], [(0, 1, 0), (1, 2, 0)]], {}, "padded with negative.*different leng"),
+    "nothing": (None, {}, "`edges` must hold integers"),
+    "length": ([(0, 1, 0)], {"length": 2.5}, "`length` must be a whole number.*2.5"),
+    "below": ([(0, 1, 0)], {"length": -1}, "`length` must be a whole number.*-1"),
+    "inverse": ([(0, 1, 0)], {"inverse": "no"}, "`inverse` must be .*'no'"),
+    "loops": ([(0, 1, 0)], {"self_loops": "no"}, "`self_loops` must be .*'no'"),
     "no_labels": ([(0, 1, 0)], {"num_labels": 0}, "num_labels"),
     "no_room": ([(0, 1, 0)], {"labels_per_edge": 0}, "labels_per_edge"),
 }
@@ -210,7 +216,6 @@ def test_joint_labels_tell_all_combinations_apart():
     assert found[0, 0] == -1
     batched = joint_relations(np.stack([first, first]), second, S)
     np.testing.assert_array_equal(to_numpy(batched), np.stack([found, found]))
-    assert ops.convert_to_numpy(joint_relations(first[:1], second[:1] + S + 1, S)).max() == -1
 
 
 @pytest.mark.parametrize(
@@ -221,15 +226,38 @@ def test_joint_labels_tell_all_combinations_apart():
             lambda: stack_relations([np.zeros(3, int)], [2]),
             r"`relations` must have the shape.*\(3,",
         ),
-        (lambda: stack_relations([[[0]], [[1]]], [3]), "`num_relations` must have .*1 for 2"),
+        (lambda: stack_relations([[[0]], [[1]]], [3]), r"`num_relations` must have .*\[3\] for 2"),
         (lambda: joint_relations([[0.5]], [[1]], 2), "`first` must hold integer labels"),
         (lambda: joint_relations([[0]], [[[[1]]]], 2), "`second` must have the shape"),
         (lambda: path_relations([0, 1], 2), r"`relations` must have the shape.*\(2,\)"),
+        (lambda: path_relations([[0, 1, 1]], 2), r"`relations` must have the shape.*\(1, 3\)"),
+        (lambda: path_relations(np.zeros((2, 1, 3, 1), int), 2), r"`relations` .*\(2, 1, 3, 1\)"),
+        (lambda: stack_relations([[[0]]], 3), "`num_relations` must have a number for each.*3 for"),
+        (lambda: stack_relations([], []), "`num_relations` must have a number .* for 0"),
+        (lambda: stack_relations([[[0]], [[0]]], [1.5, 1]), "`num_relations` must be .*1.5"),
+        (
+            lambda: stack_relations([[[0]], [[0, 0]]], [1, 1]),
+            "`relations` must have the same T",
+        ),
+        (lambda: stack_relations([[[7]], [[0]]], [1, 1]), "`relations` must be below 1.*a label 7"),
+        (lambda: joint_relations([[0]], [[0], [0]], 1), "`first` and `second` must have the same"),
+        (lambda: joint_relations([[0]], [[5]], 2), "`second` must be below 2.*a label 5"),
     ],
 )
 def test_labels_that_are_none_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("floatx", ["float16", "bfloat16", "float64"])
+def test_paths_whatever_floats_are_by_default(floatx):
+    before = keras.config.floatx()
+    keras.config.set_floatx(floatx)
+    try:
+        found = to_numpy(path_relations([[-1, 0], [-1, -1]], 1))
+    finally:
+        keras.config.set_floatx(before)
+    np.testing.assert_array_equal(found, [[0, 1], [-1, 0]])
 
 
 def test_labels_may_be_lists():

@@ -70,6 +70,21 @@ def test_bad_clipping_distance_is_refused(k):
     assert str(k) in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ((2.7, 3, 2), "`query_length` must be a whole number >= 0.*2.7"),
+        ((2, -3, 2), "`key_length` must be a whole number >= 0.*-3"),
+        ((2, 3, 2, 0.6), "`query_offset` must be a whole number.*0.6"),
+        ((2, 3, 2, keras.ops.convert_to_tensor([0, 1])), r"`query_offset` .* scalar .*\(2,\)"),
+        ((keras.ops.convert_to_tensor(-2), 3, 2), "`query_length` must be a whole number >= 0.*-2"),
+    ],
+)
+def test_lengths_that_are_none_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        relative_position_ids(*arguments)
+
+
 def test_rows_by_their_indices(rng):
     table, per_head = rng.normal(size=(5, 3)), rng.normal(size=(2, 5, 3))
     indices = np.array([4, 0, 0, 2], "int32")

@@ -314,6 +314,11 @@ def test_numbers_that_do_not_fit_are_refused(rng):
     toy, numbers = Toy(rng), np.zeros((1, 3), "float32")
     with pytest.raises(ValueError, match="`uniforms` must have the shape .*1, 4"):
         sample(toy, padded(SOURCES[:1]), max_length=4, uniforms=numbers)
+    for wrong in (-0.5, 1.0, np.nan):
+        with pytest.raises(ValueError, match=f"`uniforms` must be from 0 to below 1.*{wrong}"):
+            sample(toy, padded(SOURCES[:1]), max_length=3, uniforms=numbers + wrong)
+    with pytest.raises(ValueError, match="`uniforms` must be numbers.*'a'"):
+        sample(toy, padded(SOURCES[:1]), max_length=3, uniforms="a")
     with pytest.raises(ValueError, match="`uniforms` take the place of `seed`"):
         sample(toy, padded(SOURCES[:1]), max_length=3, uniforms=numbers, seed=1)
 
@@ -468,6 +473,8 @@ def test_bad_arguments_are_refused(rng, search, bad, message):
         (np.ones((1, 2), "float32"), "`source_ids` must hold integer ids.*float32"),
         (np.ones((1, 2), "bool"), "`source_ids` must hold integer ids.*bool"),
         (None, "`source_ids` must be ids .*None"),
+        ([[4, -5, 3]], "`source_ids` must hold ids from 0 .*-5"),
+        ([[4, 5 + 2**32, 3]], "`source_ids` must hold ids from 0 .*4294967301"),
     ],
 )
 def test_bad_sources_are_refused(rng, search, source_ids, message):

@@ -439,6 +439,8 @@ def test_floats_that_keras_makes_of_ids_are_taken(rng):
         ({"source_ids": np.ones((1, S), "int32")}, r"`target_ids` must have the shape \[1, any\]"),
         ({"source_ids": np.ones(S, "int32")}, r"`source_ids` must have the shape \[any, any\]"),
         ({"target_ids": np.ones((B, T), "bool")}, "`target_ids` must hold integer ids.*bool"),
+        ({"target_ids": np.full((B, T), V)}, f"`target_ids` must hold ids from 0 to {V - 1}.*{V}"),
+        ({"source_ids": np.full((B, S), -1)}, "`source_ids` must hold ids from 0 .*-1"),
         ({"target_ids": None}, "`inputs` must be a dict with `source_ids` and `target_ids`"),
     ],
 )
@@ -448,6 +450,34 @@ def test_inputs_that_cannot_work_are_refused(rng, change, message):
     arrays = {name: ids for name, ids in arrays.items() if ids is not None}
     with pytest.raises(ValueError, match=message):
         make_model(rng)(arrays)
+
+
+def test_a_model_that_was_never_called_can_be_searched(rng):
+    model = make_model(rng)
+    fresh = Transformer(model.config)
+    ids, _ = beam_search(fresh, make_ids(rng, B, S), 2, max_length=3)
+    assert ids.shape == (B, 3)
+    fresh.set_weights(model.get_weights())
+    source = make_ids(rng, B, S)
+    for found, expected in zip(
+        beam_search(fresh, source, 2, max_length=3),
+        beam_search(model, source, 2, max_length=3),
+        strict=True,
+    ):
+        assert_close(found, expected, tolerance=1e-6)
+
+
+def test_parts_may_have_a_precision_of_their_own(rng):
+    model = make_model(rng)
+    policies = keras.dtype_policies.DTypePolicyMap("mixed_bfloat16")
+    for part in ("encoder_0/self_attention_norm", "decoder_0/cross_attention/key"):
+        policies[f"mixed/{part}"] = "float32"
+    mixed = Transformer(model.config, dtype=policies, name="mixed")
+    inputs = {"source_ids": make_ids(rng, B, S), "target_ids": make_ids(rng, B, T)}
+    mixed(inputs)
+    mixed.set_weights(model.get_weights())
+    assert_close(mixed(inputs), model(inputs), tolerance=0.05)
+    assert beam_search(mixed, inputs["source_ids"], 2, max_length=3)[0].shape == (B, 3)
 
 
 def test_caches_and_tokens_of_another_batch_are_refused(rng):
