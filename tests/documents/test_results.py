@@ -247,6 +247,7 @@ def test_speed_and_memory_are_as_measured():
         assert f"{memory['relative'] / memory['sinusoidal']:.3f}" in page
     for kind in ("", "_avx512"):
         assert report.trainings({p: speed(f"opennmt_{p}{kind}") for p in ("tiny", "base")}) in page
+    assert report.trainings({"tiny": speed("opennmt_tiny_amx")}) in page
     stems = {"`tiny`": "", "`tiny`, no oneDNN": "_without_onednn", "`base`": "_base"}
     models = {name: speed(f"decoding{stem}") for name, stem in stems.items()}
     assert report.decoding(models) in page
