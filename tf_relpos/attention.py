@@ -541,6 +541,8 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
 
     def _check_inputs(self, query: Tensor, value: Tensor, key: Tensor | None) -> None:
         """Refuses inputs of another rank or with other features than the layer was built for."""
+        if not self.built:  # a specification alone is asked for
+            return
         keys = {"value": value} if key is None else {"key": key, "value": value}
         for name, x in {"query": query, **keys}.items():
             rank, features = self._built_for[name]
