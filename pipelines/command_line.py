@@ -121,13 +121,16 @@ class Parser(simple_parsing.ArgumentParser):
                 raise InputError(first_line(error)) from error
 
     def _check_not_empty(self, parsed: argparse.Namespace) -> None:
-        """Refuses texts without a character, such as of a shell's variable that is not set."""
+        """Refuses texts without a character and lists without a value, such as a shell makes of a
+        variable that is not set."""
         for section in vars(parsed).values():
             fields = dataclasses.fields(section) if dataclasses.is_dataclass(section) else ()
             for field in fields:
                 value = getattr(section, field.name)
                 if field.default != "" and "" in (value if isinstance(value, list) else [value]):
                     raise InputError(f"{field.name} must not be empty, got ''")
+                if value == [] and field.default_factory is not list:
+                    raise InputError(f"{field.name} must have values, got none")
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; see {self.prog} --help")

@@ -18,6 +18,8 @@ from pipelines.corpora.tfds import TfdsCorpus
 from pipelines.errors import InputError
 from tf_relpos.config import PRESETS, TransformerConfig
 
+_MAX_LENGTH = 1 << 20  # of a side of a pair, in subwords
+
 
 @dataclass(frozen=True)
 class CorpusConfig:
@@ -69,6 +71,8 @@ class CorpusConfig:
             raise InputError(
                 f"max_length must be at least 2 (a subword and the end mark), got {self.max_length}"
             )
+        if self.max_length > _MAX_LENGTH:
+            raise InputError(f"max_length must be at most {_MAX_LENGTH:,}, got {self.max_length}")
         if self.num_shapes < 1:
             raise InputError(f"num_shapes must be at least 1, got {self.num_shapes}")
 
@@ -190,6 +194,9 @@ class TrainingConfig:
         if self.patience and not self.valid_every:
             raise InputError("patience needs validations, but valid_every is 0")
         self._check("seed", "below 4,294,967,296", self.seed < 1 << 32)
+        for name in ("steps", "tokens_per_replica", "tokens_per_step"):
+            self._check(name, "below 2,147,483,648", getattr(self, name) < 1 << 31)
+        self._check("virtual_cpus", "at most 64", self.virtual_cpus <= 64)
         self._check("checkpoint_minutes", "at least 0", self.checkpoint_minutes >= 0)
         self._check("subword_sampling", "from 0 to 10", 0 <= self.subword_sampling <= 10)
         self._check("clip_norm", "at least 0", self.clip_norm >= 0)

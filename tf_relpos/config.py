@@ -23,6 +23,7 @@ COMPATIBILITIES = ("product", "additive")
 # exponent of the length penalty of Wu et al. 2016 (GNMT), Eq. 14.
 BEAM_SIZE = 4
 ALPHA = 0.6
+_MAX_LAYERS = 1000
 MAX_ALPHA = 10.0  # beyond it, the penalty of a long sentence leaves the range of float32
 
 
@@ -86,6 +87,11 @@ class TransformerConfig:
         self._set(position=check_choice("position", self.position, POSITIONS))
         for name in ("encoder_layers", "decoder_layers"):
             self._set(**{name: check_whole(name, getattr(self, name))})
+            if getattr(self, name) > _MAX_LAYERS:
+                raise ValueError(
+                    f"`{name}` must be at most {_MAX_LAYERS}. "
+                    f"Received: {name}={getattr(self, name)}"
+                )
         self._set(share_layers=check_boolean("share_layers", self.share_layers))
         self._check_ids()
         if self.uses_relative and not (self.relative_keys or self.relative_values):

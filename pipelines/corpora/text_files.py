@@ -194,6 +194,9 @@ def _columns(path: str) -> Iterator[tuple[str, str]]:
         yield source, others[0]
 
 
+_MAX_WEIGHT = 1000  # times that a file is read for an epoch
+
+
 def _repeated(files: list[_Files], weights: Sequence[int]) -> list[_Files]:
     """The files to train on, each as often as its weight says."""
     if len(files) == 1:
@@ -205,6 +208,8 @@ def _repeated(files: list[_Files], weights: Sequence[int]) -> list[_Files]:
         )
     if min(weights) < 1:
         raise InputError(f"corpus_weights must be whole numbers of at least 1, got {min(weights)}")
+    if max(weights) > _MAX_WEIGHT:
+        raise InputError(f"corpus_weights must be at most {_MAX_WEIGHT:,}, got {max(weights)}")
     return [paths for paths, weight in zip(files, weights, strict=True) for _ in range(weight)]
 
 

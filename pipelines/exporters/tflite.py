@@ -165,6 +165,12 @@ def _check_numbers(translator: Translator, max_source_length: int, max_target_le
     ):
         if value < least:
             raise InputError(f"{name} must be at least {least}, got {value}")
+    longest = max(MAX_TARGET_LENGTH, max_source_length + EXTRA_LENGTH)
+    if max_target_length > longest:
+        raise InputError(
+            f"max_target_length must be at most {longest}, which no sentence is longer than, got "
+            f"{max_target_length}"
+        )
     if max_source_length > translator.max_source_length:
         raise InputError(
             f"max_source_length must be at most {translator.max_source_length}, the longest source "

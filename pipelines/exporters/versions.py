@@ -131,6 +131,8 @@ def new_version(directory: str | Path, version: int | None = None) -> Iterator[t
 def _number(directory: Path, version: int | None) -> int:
     if version is not None and version < 1:
         raise InputError(f"version must be at least 1, got {version}")
+    if version is not None and version >= 1 << 63:
+        raise InputError(f"version must be below 2^63, as TensorFlow Serving's, got {version}")
     _check_holds_versions(directory)
     try:
         directory.mkdir(parents=True, exist_ok=True)

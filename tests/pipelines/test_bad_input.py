@@ -100,6 +100,15 @@ TRAINING = {
     ),
     "dropout": ({"dropout": 1.5}, "dropout.*below 1.*1.5"),
     "no number": ({"steps": "many"}, "steps: invalid int value: 'many'"),
+    "steps": ({"steps": 10**20}, "steps must be below 2,147,483,648, got 1000"),
+    "tokens": ({"tokens_per_step": 1 << 31}, "tokens_per_step must be below 2,147,483,648, got"),
+    "virtual CPUs": ({"virtual_cpus": 100_000}, "virtual_cpus must be at most 64, got 100000"),
+    "long": ({"max_length": 10**10}, "max_length must be at most 1,048,576, got 10000000000"),
+    "many layers": ({"encoder_layers": 10**8}, "`encoder_layers` must be at most 1000.*=100000000"),
+    "no files": (
+        {"train_source": [], "train_target": []},
+        "^train_source must have values, got none$",
+    ),
     "no steps": ({"steps": 0}, "steps must be at least 1, got 0"),
     "negative seed": ({"seed": -1}, "seed must be at least 0, got -1"),
     "precision": ({"precision": "float8"}, "precision.*float8"),
@@ -299,6 +308,7 @@ def test_checkpoints_that_a_run_does_not_have(
     "values, message",
     [
         ({"model": None}, "required: --model"),
+        ({"model": []}, "^model must have values, got none$"),
         ({"model": "absent"}, "absent"),
         ({"model": "folder"}, "folder"),
         ({"model": "damaged"}, "damaged/config.json cannot be read"),

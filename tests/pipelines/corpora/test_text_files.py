@@ -218,6 +218,7 @@ def test_weights_repeat_the_files_to_train_on(write):
         (1, {"weights": [2]}, "corpus_weights needs several files to train on, got one"),
         (2, {"weights": [2]}, "corpus_weights must have a weight for each of the 2 files .*got 1"),
         (2, {"weights": [2, 0]}, "corpus_weights must be whole numbers of at least 1, got 0"),
+        (2, {"weights": [2, 10**12]}, "corpus_weights must be at most 1,000, got 1000000000000"),
         (2, {"valid_tsv": "absent"}, "valid_tsv must name files that exist, got absent"),
     ],
 )

@@ -304,6 +304,7 @@ BAD_ARGUMENTS = [
     ({"max_source_length": 1}, "max_source_length must be at least 2, got 1"),
     ({"max_source_length": 257}, "max_source_length must be at most 256, .*trained .*, got 257"),
     ({"max_target_length": 0}, "max_target_length must be at least 1, got 0"),
+    ({"max_target_length": 179}, "max_target_length must be at most 178, .*got 179"),
 ]
 
 

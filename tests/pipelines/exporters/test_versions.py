@@ -65,6 +65,8 @@ def test_places_that_cannot_hold_versions_are_refused(tmp_path):
         write(tmp_path / "demo" / "1")
     with pytest.raises(InputError, match="version must be at least 1, got 0"):
         write(tmp_path, 0)
+    with pytest.raises(InputError, match=r"version must be below 2\^63, .*got 9223372036854775808"):
+        write(tmp_path, 1 << 63)
 
 
 def export(directory, source):
