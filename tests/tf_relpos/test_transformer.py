@@ -456,7 +456,7 @@ def test_a_model_that_was_never_called_can_be_searched(rng):
     model = make_model(rng)
     fresh = Transformer(model.config)
     ids, _ = beam_search(fresh, make_ids(rng, B, S), 2, max_length=3)
-    assert ids.shape == (B, 3)
+    assert ids.shape == (B, 2, 3)
     fresh.set_weights(model.get_weights())
     source = make_ids(rng, B, S)
     for found, expected in zip(
@@ -477,7 +477,7 @@ def test_parts_may_have_a_precision_of_their_own(rng):
     mixed(inputs)
     mixed.set_weights(model.get_weights())
     assert_close(mixed(inputs), model(inputs), tolerance=0.05)
-    assert beam_search(mixed, inputs["source_ids"], 2, max_length=3)[0].shape == (B, 3)
+    assert beam_search(mixed, inputs["source_ids"], 2, max_length=3)[0].shape == (B, 2, 3)
 
 
 def test_caches_and_tokens_of_another_batch_are_refused(rng):
