@@ -70,6 +70,9 @@ class GeneralizeFlags(StartFlags):
             raise InputError(f"share must be above 0 and below 1, got {self.share}")
         if self.bins is not None:
             check_positive(self, "bins")
+        for name in ("longest", "rows"):
+            if getattr(self, name) == []:
+                raise InputError(f"{name} must have values, got none")
         for longest in self.longest or []:
             if longest < 1:
                 raise InputError(f"longest must be at least 1, got {longest}")

@@ -167,7 +167,7 @@ class _Block(keras.layers.Layer):
 
     def _after(self, x, y, norm, training):
         """The residual connection around a sub-layer whose output is `y`."""
-        x = ops.add(x, self.dropout(y, training=training))  # of either precision
+        x = x + ops.cast(self.dropout(y, training=training), x.dtype)
         return norm(x) if self.arguments["norm"] == "post" else x
 
     def _visible(self, x, causal):

@@ -61,7 +61,7 @@ HUGE = {
     "vocabulary_size": 10**13,
     "model_dim": 4 * 10**12,
     "inner_dim": 10**13,
-    "encoder_layers": 10**13,
+    "encoder_layers": 1000,
     "max_relative_position": 10**13,
 }
 
@@ -74,6 +74,13 @@ def test_a_huge_model_takes_no_memory(run, name):
     assert "has been changed: the checkpoints were trained with" in refusal(run)
     rewrite_state(run, lambda state: {**state, "trained_with": {"config": config}})
     assert "must hold the model of config.json, but is too small for it" in refusal(run)
+
+
+def test_more_layers_than_there_may_be(run):
+    config = json.loads(run.config_path.read_text())
+    config["model"]["encoder_layers"] = 10**13
+    run.config_path.write_text(json.dumps(config))
+    assert "config.json cannot be read: `encoder_layers` must be at most 1000" in refusal(run)
 
 
 def test_a_configuration_without_end(run):
