@@ -57,6 +57,8 @@ def main(arguments: Sequence[str]) -> None:
     target = flags.target
     if target is None:
         (target,) = translator.translate([flags.sentence])
+        if not target:
+            raise InputError("target must be given where a model translates to nothing")
         print(target)
     facts = {"checkpoint": f"{loaded.checkpoint}, step {loaded.step:,}"}
     told = Told(flags.run_dir, flags.sentence, target, flags.target is None, facts)

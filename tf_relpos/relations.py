@@ -154,12 +154,7 @@ def check_relations(
             f"`relations` must have the shape {shapes} with B, T, S = "
             f"{(batch, *lengths)}. Received: shape={tuple(relations.shape)}"
         )
-    values = known_value(relations)
-    largest = -1 if values is None or not values.size else int(np.max(values))
-    if largest >= num_relations:
-        raise ValueError(
-            f"`relations` must be below num_relations={num_relations}. Received: a label {largest}"
-        )
+    _check_below("relations", relations, num_relations=num_relations)
     return relations
 
 
@@ -271,7 +266,9 @@ def _checked_edges(edges: Any, length: int | Tensor, num_labels: int) -> Tensor:
             "`edges` must be an array or a tensor: label those of a functional model in the `call` "
             f"of a layer. Received: {edges}"
         )
-    dtype = str(edges.dtype)
+    if edges.dtype == object:  # such as None
+        raise ValueError(f"{rule}. Received: {edges!r}")
+    dtype = keras.backend.standardize_dtype(edges.dtype)
     if "int" not in dtype or len(edges.shape) not in (2, 3) or edges.shape[-1] not in (3, None):
         raise ValueError(f"{rule}. Received: shape={tuple(edges.shape)}, dtype={dtype}")
     values, T = known_value(edges), known_value(length)
@@ -358,7 +355,7 @@ def stack_relations(relations: Sequence[Tensor], num_relations: Sequence[int]) -
     rank = 4 if any(len(labels.shape) > 2 for labels in relations) else 3
     first, found = 0, []
     for labels, size in zip(relations, sizes, strict=True):
-        _check_below("relations", labels, size)
+        _check_below("relations", labels, num_relations=size)
         labels = ops.cast(labels, "int32")
         labels = ops.where((labels >= 0) & (labels < size), labels + first, -1)
         labels = labels if len(labels.shape) == 4 else ops.expand_dims(labels, -1)
@@ -383,12 +380,13 @@ def _check_alike(name: str, shapes: Sequence[Shape]) -> None:
         raise ValueError(f"`{name}` must have the same T and S. Received: {shapes}")
 
 
-def _check_below(name: str, labels: Tensor, size: int) -> None:
-    """Checks labels whose values are known."""
+def _check_below(name: str, labels: Tensor, **limit: int) -> None:
+    """Checks labels whose values are known against a limit, an argument by its name."""
+    ((argument, size),) = limit.items()
     values = known_value(labels)
     largest = -1 if values is None or not values.size else int(np.max(values))
     if largest >= size:
-        raise ValueError(f"`{name}` must be below {size}. Received: a label {largest}")
+        raise ValueError(f"`{name}` must be below {argument}={size}. Received: a label {largest}")
 
 
 def joint_relations(first: Tensor, second: Tensor, num_second: int) -> Tensor:
@@ -412,7 +410,7 @@ def joint_relations(first: Tensor, second: Tensor, num_second: int) -> Tensor:
         for name, labels in (("first", first), ("second", second))
     )
     _check_alike("first` and `second", [_pairs(first), _pairs(second)])
-    _check_below("second", second, num_second)
+    _check_below("second", second, num_second=num_second)
     first, second = (ops.maximum(ops.cast(labels, "int32"), -1) for labels in (first, second))
     return (first + 1) * size + ops.where(second < num_second, second, -1)
 

@@ -131,11 +131,6 @@ def look(loaded: LoadedRun, sentence: str, target: str) -> list[Attention]:
     source_ids, target_ids = batch.source_ids[0].numpy(), batch.target_ids[0].numpy()
     for name, ids in (("sentence", source_ids), ("target", target_ids)):
         if not 1 < len(ids) <= MAX_SUBWORDS:
-            if name == "target" and len(ids) == 1:
-                raise InputError(
-                    "target must be given (--target) where the model translates the sentence to "
-                    "nothing"
-                )
             raise InputError(
                 f"{name} must have 1 to {MAX_SUBWORDS - 1} subwords, got {len(ids) - 1}"
             )

@@ -239,9 +239,15 @@ def test_joint_labels_tell_all_combinations_apart():
             lambda: stack_relations([[[0]], [[0, 0]]], [1, 1]),
             "`relations` must have the same T",
         ),
-        (lambda: stack_relations([[[7]], [[0]]], [1, 1]), "`relations` must be below 1.*a label 7"),
+        (
+            lambda: stack_relations([[[7]], [[0]]], [1, 1]),
+            "`relations` must be below num_relations=1.*label 7",
+        ),
         (lambda: joint_relations([[0]], [[0], [0]], 1), "`first` and `second` must have the same"),
-        (lambda: joint_relations([[0]], [[5]], 2), "`second` must be below 2.*a label 5"),
+        (
+            lambda: joint_relations([[0]], [[5]], 2),
+            "`second` must be below num_second=2.*a label 5",
+        ),
     ],
 )
 def test_labels_that_are_none_are_refused(call, message):

@@ -65,6 +65,16 @@ def test_scores_that_are_no_sum_of_terms_are_refused(write, tmp_path, monkeypatc
     assert not output.exists()
 
 
+def test_a_translation_to_nothing_asks_for_the_target(write, tmp_path, monkeypatch, capfd):
+    path = write(tmp_path / "run", **SMALLEST)
+    translate = "pipelines.translators.keras_model.Translator.translate"
+    monkeypatch.setattr(translate, lambda self, sentences: [""])
+    arguments = flags(run_dir=path, sentence="the dog", output=tmp_path / "page.html")
+    assert call(inspect.main, arguments, monkeypatch) == 2
+    assert "error: target must be given where a model translates" in capfd.readouterr().err
+    assert not list(tmp_path.glob("*.html"))
+
+
 @pytest.mark.parametrize("shared", [True, False])
 def test_content_and_position_make_the_weights(write, tmp_path, shared):
     path = write(tmp_path / "run", heads_share_relative_embedding=shared)

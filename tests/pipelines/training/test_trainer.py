@@ -312,6 +312,7 @@ def test_two_replicas_train_like_one(tmp_path):
         "warmup_steps": 20,
         "log_every": 1,
         "dropout": 0.0,
+        "epsilon": 1e-4,  # or Adam makes a step of the rounding where there is no gradient
     }
     settings = {
         "one": {"tokens_per_replica": 512, "strategy": "one"},
@@ -349,8 +350,7 @@ np.savez(r"{tmp_path / "weights.npz"}", **results)
         )
         assert len(first) == len(second) == 20
         assert_close(second, first, tolerance=1e-4)
-        # Adam makes rounding as large as a gradient where there is none; other batches make 0.1.
-        assert_close(found[two], found[one], tolerance=1e-3)
+        assert_close(found[two], found[one], tolerance=1e-4)
         assert first[-1] < 0.8 * first[0]
     assert np.max(np.abs(found["one"] - found["one twice"])) > 1e-3  # other batches
 
