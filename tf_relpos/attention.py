@@ -29,6 +29,7 @@ from tf_relpos.relation_ops import (
     Relations,
     are_in_blocks,
     attend_in_blocks,
+    heads_first,
     relation_scores,
     relation_values,
 )
@@ -211,7 +212,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         """Keys and values `[B, N, S, H]` of the inputs `[B, S, D]`, for `attend_to`."""
         self._check_built("project_heads")
         key, value = self._project(value)
-        return _heads_first(key), _heads_first(value)
+        return heads_first(key), heads_first(value)
 
     def _attend(
         self,
@@ -271,7 +272,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         if use_causal_mask:
             attention_mask = both(attention_mask, self._compute_causal_mask(query, value))
         if len(query.shape) == 4:
-            key, value = _heads_first(key), _heads_first(value)
+            key, value = heads_first(key), heads_first(value)
         return self._attend_heads(
             query, key, value, attention_mask, training, return_attention_scores, relations
         )
@@ -368,8 +369,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         if self.is_additive:
             return self._masked_softmax(self._additive_scores(query, key, tables, relations), mask)
         if len(query.shape) == 4:
-            # Not an einsum, whose gradient TensorFlow computes with more transpositions.
-            scores = ops.matmul(_heads_first(query), ops.swapaxes(key, -1, -2))
+            scores = ops.matmul(heads_first(query), ops.swapaxes(key, -1, -2))
         else:
             scores = ops.einsum(self._scores_equation, query, key)
         if "key" in tables:
@@ -381,7 +381,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
     ) -> Tensor:
         """Eq. 3, with the axes of the projected query."""
         if len(weights.shape) == 4:
-            attended = _heads_first(ops.matmul(weights, value))
+            attended = heads_first(ops.matmul(weights, value))
         else:
             attended = ops.einsum(self._combine_equation, weights, value)
         if "value" not in tables:
@@ -411,7 +411,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         vector = ops.broadcast_to(vector, (*free, *ops.shape(vector)))
         vector = ops.reshape(vector, (-1, self.key_dim))
         table = None if table is None else _repeat_heads(table, free)
-        scores = additive_scores(query, _heads_first(key), vector, relations, table)
+        scores = additive_scores(query, heads_first(key), vector, relations, table)
         return self._apart(scores, free)
 
     def _beside_heads(self, x: Tensor) -> tuple[Tensor, list[Any]]:
@@ -825,11 +825,6 @@ def _as_int(size: Any) -> Any:
         return operator.index(size)
     except TypeError:
         return size
-
-
-def _heads_first(x: Tensor) -> Tensor:
-    """`[B, S, N, H]` as `[B, N, S, H]`, and back."""
-    return ops.transpose(x, (0, 2, 1, 3))
 
 
 def product(dense: keras.layers.EinsumDense, x: Tensor, *axes: int) -> Tensor:

@@ -26,6 +26,7 @@ from tf_relpos.relation_ops import (
     Tensor,
     exact_dtype,
     has_value,
+    heads_first,
     label_gradient,
     label_values,
     relation_scores,
@@ -213,7 +214,7 @@ class _Block(NamedTuple):
     def attended(self, exact: Tensor) -> Tensor:
         """`[B, t, N, H]`, by these weights."""
         used = self._dropped(ops.cast(exact, self.query.dtype))
-        attended = ops.einsum("bnts,bnsh->btnh", used, self._joined(self.values))
+        attended = heads_first(ops.matmul(used, self._joined(self.values)))
         if self.values.table is None:
             return attended
         in_band = self.band.of(used, 3)
@@ -224,9 +225,9 @@ class _Block(NamedTuple):
         used = self._dropped(ops.cast(exact, self.query.dtype))
         by_weights = self._dropped(self._product(by_attended, self.values))
         by_scores = softmax_gradient(exact, by_weights, self.query.dtype)
-        by_query = ops.einsum("bnts,bnsh->btnh", by_scores, self._joined(self.keys))
-        by_key = ops.einsum("bnts,btnh->bnsh", by_scores, self.query)
-        by_value = ops.einsum("bnts,btnh->bnsh", used, by_attended)
+        by_query = heads_first(ops.matmul(by_scores, self._joined(self.keys)))
+        by_key = ops.matmul(ops.swapaxes(by_scores, -1, -2), heads_first(self.query))
+        by_value = ops.matmul(ops.swapaxes(used, -1, -2), heads_first(by_attended))
         by_tables = []
         if self.keys.table is not None:
             sums, by_labels = self._by_labels(by_scores, self.query, self.keys.table)
@@ -239,8 +240,9 @@ class _Block(NamedTuple):
 
     def _product(self, x: Tensor, far: _Far) -> Tensor:
         """`[B, N, t, S]`: `x` by all keys (or values), to which label vectors are added."""
+        by_heads = heads_first(x)
         left, middle, right = (
-            ops.einsum("btnh,bnsh->bnts", x, side)
+            ops.matmul(by_heads, ops.swapaxes(side, -1, -2))
             for side in self.band.sides(far.x, far.left, far.right)
         )
         if far.table is not None:

@@ -63,12 +63,14 @@ def relation_scores(
         relations, table = _within_reach(relations, table)
         return pick_by_label(label_scores(query, relations, table), relations)
     a = _vectors_of_pairs(relations, table, query.dtype)
-    if len(table.shape) == 2 and len(a.shape) == 3:
-        B, T, N, _ = ops.shape(query)
-        scores = ops.matmul(_by_position(query), ops.transpose(a, (0, 2, 1)))  # [T, B*N, S]
-        scores = ops.reshape(scores, (T, B, N, ops.shape(a)[1]))
-        return ops.transpose(scores, (1, 2, 0, 3))
-    return ops.einsum(f"btnh,{_vector_axes(table, a)}->bnts", query, a)
+    if not _is_shared(relations):
+        return ops.einsum(f"btnh,{_vector_axes(table, a)}->bnts", query, a)
+    B, T, N, _ = ops.shape(query)
+    S = ops.shape(a)[-2]
+    scores = ops.matmul(_by_position(query, "btnh", table), ops.swapaxes(a, -1, -2))
+    if len(table.shape) == 2:
+        return _transposed(ops.reshape(scores, (T, B, N, S)), "tbns", "bnts")
+    return _transposed(scores, "ntbs", "bnts")
 
 
 def relation_values(
@@ -90,13 +92,13 @@ def relation_values(
         per_label = sum_by_label(weights, relations, ops.shape(table)[-2])
         return label_values(per_label, relations, table)
     a = _vectors_of_pairs(relations, table, weights.dtype)
-    if len(table.shape) == 2 and len(a.shape) == 3:
-        B, N, T, S = ops.shape(weights)
-        rows = ops.reshape(ops.transpose(weights, (2, 0, 1, 3)), (T, B * N, S))
-        values = ops.matmul(rows, a)  # [T, B*N, H]
-        values = ops.reshape(values, (T, B, N, a.shape[-1]))
-        return ops.transpose(values, (1, 0, 2, 3))
-    return ops.einsum(f"bnts,{_vector_axes(table, a)}->btnh", weights, a)
+    if not _is_shared(relations):
+        return ops.einsum(f"bnts,{_vector_axes(table, a)}->btnh", weights, a)
+    B, N, T, _ = ops.shape(weights)
+    values = ops.matmul(_by_position(weights, "bnts", table), a)
+    if len(table.shape) == 2:
+        return _transposed(ops.reshape(values, (T, B, N, a.shape[-1])), "tbnh", "btnh")
+    return _transposed(values, "ntbh", "btnh")
 
 
 def choose_implementation(implementation: str, relations: Relations, table: Tensor) -> str:
@@ -290,7 +292,8 @@ class _Attention(NamedTuple):
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Gradients by the query; and by key, value and tables, from those by the results."""
         used = self._dropped(ops.cast(exact, self.query.dtype))
-        by_weights = ops.einsum("btnh,bnsh->bnts", by_attended, self.value)
+        by_heads = heads_first(by_attended)
+        by_weights = ops.matmul(by_heads, ops.swapaxes(self.value, -1, -2))
         if "value" in self.tables:
             by_weights += relation_scores(by_attended, self.relations, self.tables["value"])
         by_weights = self._dropped(by_weights)
@@ -301,7 +304,7 @@ class _Attention(NamedTuple):
         by_query, by_key, *by_tables = of_scores(
             by_scores, self.query, self.key, self.tables, self.relations
         )
-        by_value = ops.einsum("bnts,btnh->bnsh", used, by_attended)
+        by_value = ops.matmul(ops.swapaxes(used, -1, -2), by_heads)
         if "value" in self.tables:
             table = self.tables["value"]
             sums = sum_by_label(used, self.relations, table.shape[-2])
@@ -323,14 +326,20 @@ def _product_gradients(
     by_scores: Tensor, query: Tensor, key: Tensor, tables: dict[str, Tensor], relations: Relations
 ) -> list[Tensor]:
     """Of Eq. 5, by query, key and, if it is in use, the table of keys."""
-    by_query = ops.einsum("bnts,bnsh->btnh", by_scores, key)
-    by_key = ops.einsum("bnts,btnh->bnsh", by_scores, query)
+    by_query = heads_first(ops.matmul(by_scores, key))
+    by_key = ops.matmul(ops.swapaxes(by_scores, -1, -2), heads_first(query))
     if "key" not in tables:
         return [by_query, by_key]
     table = tables["key"]
     sums = sum_by_label(by_scores, relations, table.shape[-2])
     by_query += label_values(sums, relations, table)
     return [by_query, by_key, label_gradient(sums, query, relations, table)]
+
+
+def heads_first(x: Tensor) -> Tensor:
+    """`[B, T, N, H]` as `[B, N, T, H]`, and back. Products of what has its heads first take less
+    time than einsums, which transpose more."""
+    return ops.transpose(x, (0, 2, 1, 3))
 
 
 class _Block:
@@ -484,49 +493,59 @@ def _block_size(query: Tensor, key: Tensor) -> int | Tensor:
 def label_scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:
     """Each query by each vector of the table: `[T, R, B, N]`, or `[B, T, R, N]` for labels of a
     sentence each."""
-    if not _are_alike(relations, table):
-        return ops.einsum(f"btnh,{_table_axes(table)}->{_axes(relations)}", query, table)
-    B, T, N, _ = ops.shape(query)
-    scores = ops.matmul(_rows(query), ops.transpose(table))
-    return ops.transpose(ops.reshape(scores, (B, T, N, ops.shape(table)[0])), (1, 3, 0, 2))
+    order, sizes = _row_axes(table), dict(zip("btnh", ops.shape(query), strict=True))
+    scores = ops.matmul(_rows(query, "btnh", table), ops.swapaxes(table, -1, -2))
+    scores = ops.reshape(scores, [*(sizes[axis] for axis in order), ops.shape(table)[-2]])
+    return _transposed(scores, order + "r", _axes(relations))
 
 
 def label_values(per_label: Tensor, relations: Relations, table: Tensor) -> Tensor:
     """The vectors of the table, weighted as `label_scores` lays them out: `[B, T, N, H]`."""
-    if not _are_alike(relations, table):
-        return ops.einsum(f"{_axes(relations)},{_table_axes(table)}->btnh", per_label, table)
-    T, _, B, N = ops.shape(per_label)
-    values = ops.matmul(_rows(ops.transpose(per_label, (2, 0, 3, 1))), table)
-    return ops.reshape(values, (B, T, N, table.shape[-1]))
+    axes = _axes(relations)
+    order, sizes = _row_axes(table), dict(zip(axes, ops.shape(per_label), strict=True))
+    values = ops.matmul(_rows(per_label, axes, table), table)
+    values = ops.reshape(values, [*(sizes[axis] for axis in order), table.shape[-1]])
+    return _transposed(values, order + "h", "btnh")
 
 
 def label_gradient(
     per_label: Tensor, vectors: Tensor, relations: Relations, table: Tensor
 ) -> Tensor:
     """The gradient of both by the table, `vectors` being what it is multiplied with."""
-    if not _are_alike(relations, table):
-        return ops.einsum(f"{_axes(relations)},btnh->{_table_axes(table)}", per_label, vectors)
-    T, R, B, N = ops.shape(per_label)
-    by_label = ops.reshape(ops.transpose(per_label, (1, 2, 0, 3)), (R, B * T * N))
-    return ops.matmul(by_label, _rows(vectors))
+    per_label = _rows(per_label, _axes(relations), table)
+    return ops.matmul(ops.swapaxes(per_label, -1, -2), _rows(vectors, "btnh", table))
 
 
-def _are_alike(relations: Relations, table: Tensor) -> bool:
-    """Whether sentences and heads share labels and vectors: one product of matrices then takes less
-    time than `einsum`, which makes one for each sentence or position."""
-    return _is_shared(relations) and len(table.shape) == 2
+def _row_axes(table: Tensor) -> str:
+    """The axes, all but the last, of what is multiplied by a table in one product, or in one for
+    each head. An einsum makes one for each sentence or position, which takes longer."""
+    return "btn" if len(table.shape) == 2 else "nbt"
 
 
-def _rows(x: Tensor) -> Tensor:
-    """`[B, T, N, H]` as a matrix of `B*T*N` rows."""
-    B, T, N, H = ops.shape(x)
-    return ops.reshape(x, (B * T * N, H))
+def _rows(x: Tensor, axes: str, table: Tensor) -> Tensor:
+    """`x` as a matrix of `B*T*N` rows, or as N of `B*T`, if the table has heads."""
+    order = _row_axes(table)
+    (last,) = set(axes) - set(order)
+    x = _transposed(x, axes, order + last)
+    *sizes, columns = ops.shape(x)
+    if len(table.shape) == 2:
+        return ops.reshape(x, (math.prod(sizes), columns))
+    return ops.reshape(x, (sizes[0], sizes[1] * sizes[2], columns))
 
 
-def _by_position(x: Tensor) -> Tensor:
-    """`[B, T, N, H]` as `[T, B*N, H]`."""
-    B, T, N, H = ops.shape(x)
-    return ops.reshape(ops.transpose(x, (1, 0, 2, 3)), (T, B * N, H))
+def _by_position(x: Tensor, axes: str, table: Tensor) -> Tensor:
+    """`x`, of `[B, T, N]` and a last axis, as `[T, B*N, last]`, or as `[N, T, B, last]`, if the
+    table has heads."""
+    if len(table.shape) == 3:
+        return _transposed(x, axes, "ntb" + axes[-1])
+    x = _transposed(x, axes, "tbn" + axes[-1])
+    T, B, N, last = ops.shape(x)
+    return ops.reshape(x, (T, B * N, last))
+
+
+def _transposed(x: Tensor, axes: str, order: str) -> Tensor:
+    """`x`, whose axes are these letters, with the axes in another order."""
+    return x if axes == order else ops.transpose(x, [axes.index(axis) for axis in order])
 
 
 def pick_by_label(per_label: Tensor, relations: Relations) -> Tensor:
@@ -725,10 +744,6 @@ def _is_shared(relations: Relations) -> bool:
 
 def _axes(relations: Relations) -> str:
     return "trbn" if _is_shared(relations) else "btrn"
-
-
-def _table_axes(table: Tensor) -> str:
-    return "rh" if len(table.shape) == 2 else "nrh"
 
 
 def _vector_axes(table: Tensor, a: Tensor) -> str:

@@ -108,13 +108,26 @@ class Transformer(keras.Model):
         return "int32"
 
     def call(self, inputs: Mapping[str, Any], training: bool | None = None) -> Tensor:
+        return ops.matmul(self.hidden(inputs, training), self.columns())
+
+    def hidden(self, inputs: Mapping[str, Any], training: bool | None = None) -> Tensor:
+        """What the logits are products of, with `columns`: `[B, T, D]`.
+
+        Args:
+            inputs: as for calling the model.
+            training: likewise.
+
+        Raises:
+            ValueError: inputs that are no ids.
+        """
+        self._build_all()
         source_ids, target_ids = _both_ids(inputs, self.config.vocabulary_size)
         source_mask = ops.not_equal(source_ids, self.config.pad_id)
         encoded = self._encode(source_ids, source_mask, training)
         x = self._embed(target_ids, training=training)
         for block in self.decoder_blocks:
             x = block(x, encoded, source_mask=source_mask, training=training)
-        return self._logits(x)
+        return self._normalized(x)
 
     def attention_inputs(self, inputs: Mapping[str, Any]) -> dict[str, AttentionInputs]:
         """What every attention is called with, to look at one by one.
@@ -165,13 +178,11 @@ class Transformer(keras.Model):
             x = block(x, source_mask=source_mask, training=training)
         return x if self.encoder_norm is None else self.encoder_norm(x)
 
-    def _logits(self, x, columns=None):
-        if self.decoder_norm is not None:
-            x = self.decoder_norm(x)
-        return ops.matmul(x, self._columns() if columns is None else columns)
+    def _normalized(self, x):
+        return x if self.decoder_norm is None else self.decoder_norm(x)
 
-    def _columns(self):
-        """The vectors of all tokens, `[D, V]`."""
+    def columns(self) -> Tensor:
+        """The vectors of all tokens, `[D, V]`, by which `hidden` gives logits."""
         if getattr(self.embedding, "quantization_mode", None) is None:
             table = self.embedding.embeddings
         else:  # these would be integers without their scales, and without LoRA's part
@@ -187,7 +198,7 @@ class Transformer(keras.Model):
         self._build_all()
         blocks = {block: block.step_weights() for block in dict.fromkeys(self.decoder_blocks)}
         return {
-            "columns": self._columns(),
+            "columns": self.columns(),
             "blocks": [blocks[block] for block in self.decoder_blocks],
         }
 
@@ -275,7 +286,7 @@ class Transformer(keras.Model):
         ):
             x, block_cache = block.step(x, block_cache, past, encoded, source_bias, own)
             new.append(block_cache)
-        logits = self._logits(x, weights["columns"])
+        logits = ops.matmul(self._normalized(x), weights["columns"])
         logits = ops.reshape(logits, (B, K, self.config.vocabulary_size))
         return logits, {"ancestors": ancestors, "shared": {kind: new}}
 

@@ -73,6 +73,7 @@ def update_of(flags: Step, position: str) -> Callable[[], float]:
     import numpy as np
     import tensorflow as tf
 
+    from pipelines.data.buckets import Bucket
     from pipelines.data.dataset import shift_right
     from pipelines.run.models import build_model
     from pipelines.training import devices
@@ -82,12 +83,14 @@ def update_of(flags: Step, position: str) -> Callable[[], float]:
     preset = default_config(flags.preset, demo=False).model
     config = dataclasses.replace(preset, vocabulary_size=flags.vocabulary_size, position=position)
     dtype = devices.precision(training)
-    model = build_model(config, dtype=dtype, longest=flags.length)  # as in training
+    pairs = flags.tokens // flags.length
+    bucket = Bucket(flags.length, flags.length, pairs, flags.tokens, flags.tokens)
+    model = build_model(config, dtype=dtype, buckets=[bucket])  # as in training
     trainer = TranslationTrainer(model, xla=devices.xla_scope(training))
     trainer.compile(optimizer=keras.optimizers.Adam(1e-4), jit_compile=False)
     trainer.optimizer.build(model.trainable_variables)
     trainer.make_train_function()
-    shape = (flags.tokens // flags.length, flags.length)
+    shape = (pairs, flags.length)
     source_ids, labels = (
         np.random.default_rng(side).integers(4, flags.vocabulary_size, shape, "int32")
         for side in range(2)

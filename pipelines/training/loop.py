@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipelines.config import RunConfig
-from pipelines.data.buckets import batch_sizes, bucket_report
+from pipelines.data.buckets import Bucket, batch_sizes, bucket_report
 from pipelines.data.epoch_plan import EpochPlan
 from pipelines.data.input import training_dataset
 from pipelines.data.preparation import Prepared
@@ -62,7 +62,7 @@ def train(
     )
     plan, sampler = _plan(provenance, prepared, run)
     with progress("building the model"):
-        trainer = _make_trainer(provenance, workers.strategy)
+        trainer = _make_trainer(provenance, prepared.train.buckets, workers.strategy)
     state = _restore(config, run, trainer, workers)
     first_step = state.step
     steps_left = training.steps - first_step
@@ -157,13 +157,13 @@ def _restore(
     return state
 
 
-def _make_trainer(provenance: Provenance, strategy: tf.distribute.Strategy) -> TranslationTrainer:
-    """Model and optimizer with all their variables."""
+def _make_trainer(
+    provenance: Provenance, buckets: Sequence[Bucket], strategy: tf.distribute.Strategy
+) -> TranslationTrainer:
+    """Model and optimizer with all their variables, for sentences of these lengths."""
     config, training = provenance.config, provenance.config.training
     with strategy.scope():
-        transformer = build_model(
-            config.model, dtype=provenance.precision, longest=config.corpus.max_length
-        )
+        transformer = build_model(config.model, dtype=provenance.precision, buckets=buckets)
         freeze(transformer, training.freeze)
     batch = training.tokens_per_replica * provenance.replicas
     trainer = TranslationTrainer(

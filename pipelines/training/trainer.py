@@ -11,9 +11,9 @@ from typing import Any, Literal, get_args
 
 import keras
 import tensorflow as tf
-from keras import ops
 
-from tf_relpos import Transformer, smoothed_cross_entropy
+from pipelines.training.token_loss import TokenLoss
+from tf_relpos import Transformer
 
 XlaScope = Literal["nothing", "loss", "model"]
 
@@ -177,15 +177,24 @@ class TranslationTrainer(keras.Model):
         ]
         labels = batch["labels"]
         inputs = {name: _twice(ids) for name, ids in batch.items()} if self.r_drop else batch
+        loss = TokenLoss(
+            self.label_smoothing,
+            self.r_drop,
+            self.pad_id,
+            self.optimizer.scale_loss,
+            is_compiled=self.xla != "nothing",
+        )
         with tf.GradientTape() as tape, keras.StatelessScope(state_mapping=random_states):
-            logits = self.transformer(inputs, training=True)
-        loss = tf.function(self._loss, jit_compile=self.xla != "nothing", autograph=False)
-        logits_gradient, logs = loss(labels, logits, total_tokens)
+            hidden = self.transformer.hidden(inputs, training=True)
+            columns = self.transformer.columns()
+        *by_both, sums = loss.gradients(
+            labels, hidden, columns, total_tokens, at_once=self.xla == "model"
+        )
         variables = [variable.value for variable in self.transformer.trainable_variables]
-        grads = tape.gradient(logits, variables, output_gradients=logits_gradient)
+        grads = tape.gradient([hidden, columns], variables, output_gradients=by_both)
         positions = tf.size(labels) + tf.size(batch["source_ids"])
         logs = {
-            **logs,
+            **sums,
             "tokens": self._count(labels),
             "source_tokens": self._count(batch["source_ids"]),
             "positions": tf.cast(positions, tf.float32),
@@ -196,75 +205,9 @@ class TranslationTrainer(keras.Model):
         """How many are no padding, float32."""
         return tf.reduce_sum(tf.cast(ids != self.pad_id, tf.float32))
 
-    def _loss(self, labels, logits, total_tokens):
-        """The gradient of the loss by the logits, `[B, T, V]`, and the sums that need logits.
-
-        With `r_drop` the logits are `[2 B, T, V]`, and the sums are means of both passes.
-        """
-        passes = 2 if self.r_drop else 1
-        is_token = labels != self.pad_id
-        labels = _twice(labels) if self.r_drop else labels
-        dtype = logits.dtype
-        logits = _widened(logits)
-        with tf.GradientTape() as tape:
-            tape.watch(logits)
-            losses = smoothed_cross_entropy(labels, logits, self.label_smoothing, self.pad_id)
-            loss = ops.sum(losses) / passes
-            if self.r_drop:
-                between = tf.where(is_token, divergence(*tf.split(logits, 2)), 0.0)
-                loss += self.r_drop / 2 * tf.reduce_sum(between)
-            scaled = self.optimizer.scale_loss(loss / total_tokens)
-        # The most probable token, without an argmax, which is slow on CPUs: by the label's logit,
-        # a sum of one number, and the largest, both of which XLA has from the loss.
-        is_label = tf.expand_dims(labels, -1) == tf.range(logits.shape[-1])
-        label_logits = tf.reduce_sum(tf.where(is_label, logits, 0.0), axis=-1)
-        is_correct = (labels != self.pad_id) & (label_logits >= tf.reduce_max(logits, axis=-1))
-        return _narrowed(tape.gradient(scaled, logits), dtype), {
-            "loss": loss,
-            "nll": ops.sum(smoothed_cross_entropy(labels, logits, 0.0, self.pad_id)) / passes,
-            "correct": ops.sum(ops.cast(is_correct, "float32")) / passes,
-        }
-
-
-def divergence(first: tf.Tensor, second: tf.Tensor) -> tf.Tensor:
-    """Of the distributions P and Q of two passes, `(KL(P || Q) + KL(Q || P)) / 2`.
-
-    Args:
-        first, second: their logits `[B, T, V]`.
-
-    Returns:
-        float32 `[B, T]`, in nats.
-
-    Reference: Wu et al. 2021, R-Drop: Regularized Dropout for Neural Networks, Eq. 2.
-    """
-    log_p, log_q = (tf.nn.log_softmax(tf.cast(logits, tf.float32)) for logits in (first, second))
-    return tf.reduce_sum((tf.exp(log_p) - tf.exp(log_q)) * (log_p - log_q), axis=-1) / 2
-
 
 def _twice(ids):
     return tf.concat([ids, ids], axis=0)
-
-
-def _widened(logits):
-    """In float32.
-
-    On CPUs XLA takes twice as long to convert bfloat16, and rounds after each number of a maximum,
-    as to move the bits, of which bfloat16 has the upper half.
-    """
-    if logits.dtype != tf.bfloat16:
-        return tf.cast(logits, tf.float32)
-    bits = tf.cast(tf.bitcast(logits, tf.uint16), tf.uint32)
-    return tf.bitcast(tf.bitwise.left_shift(bits, 16), tf.float32)
-
-
-def _narrowed(gradient, dtype):
-    """The float32 gradient in another type, rounded to nearest, halves to even."""
-    if dtype != tf.bfloat16:
-        return tf.cast(gradient, dtype)
-    bits = tf.bitcast(gradient, tf.uint32)
-    last = tf.bitwise.bitwise_and(tf.bitwise.right_shift(bits, 16), tf.ones_like(bits))
-    rounded = tf.bitwise.right_shift(bits + 0x7FFF + last, 16)
-    return tf.bitcast(tf.cast(rounded, tf.uint16), tf.bfloat16)
 
 
 def _is_non_finite(values):

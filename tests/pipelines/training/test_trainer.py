@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipelines.training.trainer import TranslationTrainer, divergence
+from pipelines.training.token_loss import divergence
+from pipelines.training.trainer import TranslationTrainer
 from tests.support.layer_checks import assert_close, run_python
 from tests.support.runs import history, train_flags, write_corpus
 from tf_relpos import Transformer, TransformerConfig, greedy_search, smoothed_cross_entropy
@@ -118,25 +119,6 @@ def test_logs_are_sums_over_the_batch(rng):
     assert set(logs) == sums | {"non_finite"}
 
 
-@pytest.mark.parametrize("xla", ["nothing", "loss"])
-def test_the_loss_of_bfloat16_logits_is_computed_in_float32(rng, xla):
-    """Sums and gradient, that of two terms as well, are those of the same numbers in float32, and
-    the gradient is rounded at the end."""
-    labels = batch(rng)["labels"]
-    logits = tf.cast(rng.normal(size=(2 * len(labels), labels.shape[1], V)) * 5, tf.bfloat16)
-    trainer = TranslationTrainer(Transformer(CONFIG, dtype="mixed_bfloat16"), r_drop=3.0)
-    trainer.compile(optimizer=keras.optimizers.SGD(0.5), jit_compile=False)
-    loss = tf.function(trainer._loss, jit_compile=xla == "loss")
-    tokens = tf.constant(float(np.count_nonzero(labels)))
-    gradient, logs = loss(tf.constant(labels), logits, tokens)
-    expected, expected_logs = loss(tf.constant(labels), tf.cast(logits, tf.float32), tokens)
-    assert gradient.dtype == tf.bfloat16 and expected.dtype == tf.float32
-    rounded = tf.cast(expected, tf.bfloat16)
-    assert_close(*(tf.cast(x, tf.float32).numpy() for x in (gradient, rounded)))
-    for name, value in expected_logs.items():
-        assert_close(logs[name], value)
-
-
 def test_micro_batches_train_like_one_batch_of_the_same_pairs(rng):
     wholes = [batch(rng, size=6) for _ in range(20)]
     halves = [{n: ids[i : i + 3] for n, ids in whole.items()} for whole in wholes for i in (0, 3)]
@@ -241,39 +223,6 @@ def test_it_learns_to_copy(rng):
     unseen = copies(50)["source_ids"]
     found, _ = greedy_search(trainer.transformer, unseen, max_length=6)
     assert np.mean(np.all(found.numpy() == unseen, axis=1)) > 0.6
-
-
-def test_r_drop_is_the_mean_of_two_passes_and_their_divergence(rng):
-    """Against NumPy, with padding, in float64; the gradient by differences."""
-    alpha, smoothing = 5.0, 0.1
-    config = TransformerConfig(**{**vars(CONFIG), "dropout": 0.1})
-    trainer = TranslationTrainer(Transformer(config), r_drop=alpha, label_smoothing=smoothing)
-    trainer.compile(optimizer=keras.optimizers.SGD(), jit_compile=False)
-    labels = rng.integers(4, V, (3, 7))
-    labels[0, 2:] = 0
-    logits = rng.normal(size=(6, 7, V)) * 2
-    tokens = np.sum(labels != 0)
-
-    def expected(logits):
-        log_p = logits - np.log(np.sum(np.exp(logits), -1, keepdims=True))
-        p, q = np.exp(log_p[:3]), np.exp(log_p[3:])
-        ratio = log_p[:3] - log_p[3:]
-        divergence = (np.sum(p * ratio, -1) - np.sum(q * ratio, -1)) / 2
-        targets = np.full((6, 7, V), smoothing / (V - 1))
-        twice = np.concatenate([labels, labels])
-        np.put_along_axis(targets, twice[..., None], 1 - smoothing, -1)
-        entropies = -np.sum(targets * log_p, -1).reshape(2, 3, 7)
-        return np.sum((entropies.mean(0) + alpha / 2 * divergence) * (labels != 0))
-
-    gradient, logs = trainer._loss(
-        tf.constant(labels, tf.int32), tf.constant(logits, tf.float32), float(tokens)
-    )
-    assert float(logs["loss"]) == pytest.approx(expected(logits), rel=1e-5)
-    for index in [(0, 0, 3), (1, 4, 8), (5, 6, 16), (3, 0, 0), (3, 5, 1)]:
-        step = np.zeros_like(logits)
-        step[index] = 1e-5
-        slope = (expected(logits + step) - expected(logits - step)) / 2e-5 / tokens
-        assert gradient.numpy()[index] == pytest.approx(slope, rel=1e-3, abs=1e-7)
 
 
 @pytest.mark.parametrize("xla", ["nothing", "loss", "model"])
