@@ -1,5 +1,6 @@
 """Scores a trained model: python -m pipelines.evaluate --run_dir DIR --source F --reference F"""
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
@@ -120,8 +121,8 @@ def main(arguments: Sequence[str]) -> None:
     where = {"split": flags.source, "checkpoint": loaded.checkpoint, "step": loaded.step}
     record = score_record(config, scores, **where, **search) | {"reference": flags.reference}
     # What took minutes is shown even if the directory cannot be written, and kept even if the
-    # reader of the output has gone, or what comes next fails.
-    with lasting_output():
+    # reader of the output has gone, or what comes next fails. Of several runs nothing is kept.
+    with lasting_output() if len(runs) == 1 else contextlib.nullcontext():
         try:
             for score in scores.values():
                 _show(score, loaded, len(runs))

@@ -1,6 +1,10 @@
 """Several runs that translate as one."""
 
+import errno
+import io
+import os
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -74,3 +78,18 @@ def test_the_commands(corpus, trained_run, monkeypatch, capfd):
     assert RunDirectory(trained_run).scores() == before  # they are not those of this run
     assert call(translate.main, ["--model", trained_run, "absent"], monkeypatch) == 2
     assert "there is no model absent" in capfd.readouterr().err
+
+
+def test_scores_that_nobody_can_read_are_an_error(corpus, trained_run, monkeypatch, capfd):
+    """They stand nowhere else, as those of one run do."""
+    text = ["--source", corpus / "test.en", "--reference", corpus / "test.de", "--beam_size", 1]
+    monkeypatch.setattr(sys, "stdout", _Full())
+    assert call(evaluate.main, ["--run_dir", trained_run, trained_run, *text], monkeypatch) == 2
+    assert re.fullmatch(r"(.*\n)?error: .*No space left on device\n", capfd.readouterr().err)
+
+
+class _Full(io.StringIO):
+    """Standard output on a disk without room."""
+
+    def write(self, text):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
