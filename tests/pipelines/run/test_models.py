@@ -1,7 +1,10 @@
 """The model of a configuration, or one line."""
 
+import dataclasses
+
 import pytest
 
+from pipelines.data.buckets import Bucket
 from pipelines.errors import InputError
 from pipelines.run.models import build_model
 from tf_relpos import TransformerConfig
@@ -17,3 +20,34 @@ def test_what_no_machine_can_hold_is_told(name, size):
     with pytest.raises(InputError, match="the model is too large for this machine: ") as told:
         build_model(config)
     assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("heads_share", "lengths", "expected"),
+    [
+        (True, {10: 90, 20: 10}, "transpose_reshape"),  # 7 labels: 10 and 56 are the limits
+        (True, {9: 60, 10: 50, 40: 20}, "transpose_reshape"),
+        (True, {9: 60, 11: 50, 40: 20}, "auto"),  # more than half are in long sentences
+        (True, {9: 900, 56: 1}, "transpose_reshape"),
+        (True, {9: 900, 57: 1}, "auto"),  # one is very long
+        (False, {7: 90, 20: 10}, "transpose_reshape"),
+        (False, {8: 90, 20: 10}, "auto"),
+        (False, {7: 900, 29: 1}, "auto"),
+        (True, {}, "auto"),
+    ],
+)
+def test_the_paper_s_form_is_for_short_text(heads_share, lengths, expected):
+    config = TransformerConfig(
+        vocabulary_size=17,
+        model_dim=6,
+        inner_dim=5,
+        num_heads=3,
+        encoder_layers=1,
+        decoder_layers=1,
+        max_relative_position=3,
+        heads_share_relative_embedding=heads_share,
+    )
+    buckets = [Bucket(length - 2, length, pairs, 1, 1) for length, pairs in lengths.items()]
+    assert build_model(config, buckets=buckets).config.implementation == expected
+    asked = dataclasses.replace(config, implementation="bucketed")
+    assert build_model(asked, buckets=buckets).config.implementation == "bucketed"
