@@ -25,14 +25,13 @@ def test_what_no_machine_can_hold_is_told(name, size):
 @pytest.mark.parametrize(
     ("heads_share", "lengths", "expected"),
     [
-        (True, {10: 90, 20: 10}, "transpose_reshape"),  # 7 labels: 10 and 56 are the limits
-        (True, {9: 60, 10: 50, 40: 20}, "transpose_reshape"),
-        (True, {9: 60, 11: 50, 40: 20}, "auto"),  # more than half are in long sentences
-        (True, {9: 900, 56: 1}, "transpose_reshape"),
-        (True, {9: 900, 57: 1}, "auto"),  # one is very long
+        (True, {9: 1, 56: 900}, "transpose_reshape"),  # 7 labels
+        (True, {9: 900, 57: 1}, "auto"),
         (False, {7: 90, 20: 10}, "transpose_reshape"),
-        (False, {8: 90, 20: 10}, "auto"),
-        (False, {7: 900, 29: 1}, "auto"),
+        (False, {6: 60, 7: 50, 24: 20}, "transpose_reshape"),
+        (False, {6: 60, 8: 50, 24: 20}, "auto"),  # more than half are in long sentences
+        (False, {7: 900, 28: 1}, "transpose_reshape"),
+        (False, {7: 900, 29: 1}, "auto"),  # one is very long
         (True, {}, "auto"),
     ],
 )
