@@ -77,10 +77,11 @@ class TokenLoss:
 
         def step(index, by_rows, by_columns, sums):
             block = slice(index * size, (index + 1) * size)
-            *gradients, more = self._of_rows(tokens[block], rows[:, block], columns, total_tokens)
-            by_rows = by_rows.write(index, tf.transpose(gradients[0], [1, 0, 2]))
-            by_columns += tf.cast(gradients[1], by_columns.dtype)
-            return index + 1, by_rows, by_columns, tf.nest.map_structure(tf.add, sums, more)
+            own = self._of_rows(tokens[block], rows[:, block], columns, total_tokens)
+            own_rows, own_columns, own_sums = own
+            by_rows = by_rows.write(index, tf.transpose(own_rows, [1, 0, 2]))
+            by_columns += tf.cast(own_columns, by_columns.dtype)
+            return index + 1, by_rows, by_columns, tf.nest.map_structure(tf.add, sums, own_sums)
 
         _, by_rows, by_columns, sums = tf.while_loop(
             lambda index, *_: index < blocks,
