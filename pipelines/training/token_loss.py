@@ -68,8 +68,8 @@ class TokenLoss:
         is_token = tokens != self.pad_id
         places = tf.cast(tf.where(is_token)[:, 0], tf.int32)
         count = tf.size(places)
-        blocks = (count + MOST - 1) // MOST
-        size = -(-count // (tf.maximum(blocks, 1) * MULTIPLE)) * MULTIPLE
+        blocks = tf.maximum((count + MOST - 1) // MOST, 1)
+        size = tf.maximum(-(-count // (blocks * MULTIPLE)), 1) * MULTIPLE
         # What whole blocks lack are rows without a label.
         missing = [[0, blocks * size - count]]
         tokens = tf.pad(tf.gather(tokens, places), missing, constant_values=self.pad_id)
