@@ -35,13 +35,13 @@ def build_model(
 
 
 def _are_short(config: TransformerConfig, buckets: Sequence[Bucket]) -> bool:
-    """Whether batches of these shapes are attended to in the paper's form with less time, or as
-    much, and less memory: it has no vectors of many pairs, and no two ways through the graph."""
+    """Whether the paper's form is for this text: it takes less time on short sentences, and hardly
+    more on longer ones if heads share the tables. Where they do not, it has N times as many vectors
+    of pairs, and takes less time up to S = R (`tf_relpos.relation_ops.choose_implementation`)."""
     labels = 2 * config.max_relative_position + 1
     lengths = [max(bucket.source_length, bucket.target_length) for bucket in buckets]
     if config.heads_share_relative_embedding:
         return max(lengths) <= 8 * labels
-    # Bucketing takes less time from S = R on (`tf_relpos.relation_ops.choose_implementation`).
     positions = [bucket.pairs * length for bucket, length in zip(buckets, lengths, strict=True)]
     short = sum(n for n, length in zip(positions, lengths, strict=True) if length <= labels)
     return max(lengths) <= 4 * labels and 2 * short >= sum(positions)

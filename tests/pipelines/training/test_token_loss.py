@@ -40,7 +40,15 @@ def inputs(rng, passes=1, pairs=5, length=7, tokens=None, dtype="float32"):
 
 
 def gradients(loss, labels, hidden, columns, **options):
-    call = tf.function(lambda *xs: loss.gradients(*xs, tf.constant(13.0), **options))
+    """In a graph that does not know the lengths, as in training."""
+    signature = [
+        tf.TensorSpec([None, None], labels.dtype),
+        tf.TensorSpec([None, None, hidden.shape[-1]], hidden.dtype),
+        tf.TensorSpec(columns.shape, columns.dtype),
+    ]
+    call = tf.function(
+        lambda *xs: loss.gradients(*xs, tf.constant(13.0), **options), input_signature=signature
+    )
     return call(labels, hidden, columns)
 
 
