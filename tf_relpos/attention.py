@@ -33,7 +33,15 @@ from tf_relpos.relation_ops import (
     relation_scores,
     relation_values,
 )
-from tf_relpos.relations import RelativePositions, Shape, Tensor, both, check_relations, visible
+from tf_relpos.relations import (
+    RelativePositions,
+    Shape,
+    Tensor,
+    both,
+    check_relations,
+    times_transposed,
+    visible,
+)
 
 
 class EdgeAttention(keras.layers.MultiHeadAttention):
@@ -369,7 +377,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         if self.is_additive:
             return self._masked_softmax(self._additive_scores(query, key, tables, relations), mask)
         if len(query.shape) == 4:
-            scores = ops.matmul(heads_first(query), ops.swapaxes(key, -1, -2))
+            scores = times_transposed(heads_first(query), key)
         else:
             scores = ops.einsum(self._scores_equation, query, key)
         if "key" in tables:

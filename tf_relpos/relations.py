@@ -463,6 +463,19 @@ def rows_at(table: Tensor, indices: Tensor) -> Tensor:
     return tf.gather(table, indices, axis=-2)
 
 
+def times_transposed(x: Tensor, y: Tensor) -> Tensor:
+    """`x y^T` of the last two axes; those before them are broadcast.
+
+    On TensorFlow by one operation, which reads `y` as it lies: what makes one of Keras's two does
+    not look into the loops of an exported graph.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return ops.matmul(x, ops.swapaxes(y, -1, -2))
+    import tensorflow as tf
+
+    return tf.matmul(x, y, transpose_b=True)
+
+
 def own_rows_at(x: Tensor, indices: Tensor) -> Tensor:
     """Rows of each sentence: `[B, n, ...]` at int32 `[B, m]`, `[B, m, ...]`."""
     if keras.backend.backend() == "tensorflow":

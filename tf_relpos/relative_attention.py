@@ -18,6 +18,7 @@ from tf_relpos.relations import (
     Tensor,
     both,
     rows_at,
+    times_transposed,
     visible,
 )
 
@@ -366,18 +367,18 @@ class RelativeMultiHeadAttention(EdgeAttention):
         if self.is_additive:
             scores = self._additive_step_scores(query, keys if a is None else keys + a, K)
         else:
-            scores = ops.matmul(query, ops.transpose(keys, (0, 1, 3, 2)))
+            scores = times_transposed(query, keys)
             if a is not None:
-                edges = _times(query, ops.swapaxes(a, -2, -1))
-                scores = scores + ops.reshape(edges, (-1, N, K, ops.shape(distances)[0]))
+                scores = scores + _scores_of_edges(query, a)
         precise = self._softmax.compute_dtype
         scores = ops.cast(scores, precise) + ops.cast(bias, precise)
         weights = ops.cast(self._softmax(scores), query.dtype)
         attended = ops.matmul(weights, values)
         if self.relation_values:
             a = self._vectors_at(distances, self.relation_value_embeddings, query.dtype)
+            edges = _values_of_edges(weights, a)
             # Added flat: TFLite's converter fails to move a transposition before this sum.
-            attended = ops.reshape(attended, (-1,)) + ops.reshape(_times(weights, a), (-1,))
+            attended = ops.reshape(attended, (-1, H)) + ops.reshape(edges, (-1, H))
             attended = ops.reshape(attended, (-1, N, K, H))
         rows = ops.reshape(ops.transpose(attended, (0, 2, 1, 3)), (-1, N * H))
         return product(self._output_dense, rows, N, H)
@@ -524,9 +525,16 @@ def _fit(x: Tensor, length: int | Tensor) -> Tensor:
     return ops.concatenate([x, ops.zeros((B, length - T, *rest), x.dtype)], axis=1)
 
 
-def _times(x: Tensor, a: Tensor) -> Tensor:
-    """`x` `[B, N, K, n]` times the vectors `a` of relations, `[n, m]` or `[N, n, m]`: numbers of
-    the order `[B, N, K, m]`."""
+def _scores_of_edges(query: Tensor, a: Tensor) -> Tensor:
+    """The second term of Eq. 5, `[B, N, K, S]`, of queries `[B, N, K, H]` at one position, by the
+    vectors of its edges, `[S, H]` or `[N, S, H]`."""
     if len(a.shape) == 3:
-        return ops.matmul(x, a)
-    return ops.matmul(ops.reshape(x, (-1, ops.shape(a)[0])), a)
+        return times_transposed(query, a)
+    return ops.einsum("bnkh,sh->bnks", query, a)
+
+
+def _values_of_edges(weights: Tensor, a: Tensor) -> Tensor:
+    """The second term of Eq. 3, `[B, N, K, H]`, likewise of weights `[B, N, K, S]`."""
+    if len(a.shape) == 3:
+        return ops.matmul(weights, a)
+    return ops.einsum("bnks,sh->bnkh", weights, a)

@@ -464,8 +464,7 @@ def _most_probable(logits, must_end, count, model):
     logits = ops.cast(logits, "float32")
     best, tokens = _top_k(logits, count + 2)  # two of which may be the padding and the start
     largest = best[..., :1]
-    # The log of the sum of exponentials, by a fused operation where backends have no other.
-    total = largest - ops.log(ops.max(ops.softmax(logits), axis=-1, keepdims=True))
+    total = largest + ops.log(ops.sum(ops.exp(logits - largest), axis=-1, keepdims=True))
     must_end = ops.expand_dims(must_end, -1)
     is_first = ops.arange(ops.shape(tokens)[-1], dtype="int32") == 0
     best = ops.where(must_end, logits[..., end_id : end_id + 1], best)

@@ -6,6 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 from keras import tree
+from tensorflow.core.protobuf import saved_model_pb2
 
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.versions import check_is_new, new_version, write_source
@@ -65,7 +66,10 @@ def export_saved_model(
                 "nbest": module.nbest,
                 "source_length": module.source_length,
             },
+            # What serves has no gradients.
+            options=tf.saved_model.SaveOptions(experimental_custom_gradients=False),
         )
+        _keep_loops(temporary)
         # Not nbest: a server that batches requests cannot take its scalars, and a warm-up request
         # that fails keeps it from serving the model at all.
         write_warmup_requests(
@@ -156,6 +160,22 @@ class _SteppingModel:
     def variables(self) -> list[tf.Variable]:
         """All that a search reads."""
         return [*(weight.value for weight in self.weights), *self._laid_out]
+
+
+def _keep_loops(directory: Path) -> None:
+    """Has TensorFlow run loops as they are, in the graph of the version in `directory`.
+
+    Unless told otherwise it takes them apart, into operations that hand on what each turn needs: a
+    step of a search, which has hundreds of small ones, then takes half as long again.
+    """
+    path = directory / "saved_model.pb"
+    model = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    (graph,) = model.meta_graphs
+    for function in graph.graph_def.library.function:
+        for node in function.node_def:
+            node.attr.pop("_lower_using_switch_merge", None)
+    path.write_bytes(model.SerializeToString(deterministic=True))
+    (directory / "fingerprint.pb").unlink()  # of the graph before
 
 
 def _in_range(name: str, value: tf.Tensor, lowest: float, highest: float) -> tf.Tensor:

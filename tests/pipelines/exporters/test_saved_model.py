@@ -11,6 +11,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_text
 from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.python.framework import kernels
 
 from pipelines.errors import InputError
 from pipelines.exporters.exportable import Exportable
@@ -235,6 +236,38 @@ def test_no_operation_needs_a_compiler():
     nodes = [*graph.node, *(n for f in functions for n in f.node_def)]
     assert nodes and not any(n.attr["_XlaMustCompile"].b for n in nodes)
     assert functions and not any(f.attr["_XlaMustCompile"].b for f in functions)
+
+
+def test_loops_are_kept_and_one_device_could_run_each():
+    """What TensorFlow does not take apart is placed as a whole, so that each operation of a loop
+    must have a kernel for the device that it comes to, GPUs too."""
+    functions = {f.signature.name: f for f in graph_def().library.function}
+    loops = [n for f in functions.values() for n in f.node_def if n.op in LOOPS]
+    assert loops and not any("_lower_using_switch_merge" in n.attr for n in loops)
+    bodies = {n.attr[part].func.name for n in loops for part in ("cond", "body")}
+    nodes = [n for name in bodies for n in functions[name].node_def]
+    assert len(nodes) > 500
+    for device in ("CPU", "GPU"):
+        assert [n.op for n in nodes if not has_kernel(n, device)] == []
+    tokenizes = next(n for f in functions.values() for n in f.node_def if "Sentencep" in n.op)
+    assert has_kernel(tokenizes, "CPU") and not has_kernel(tokenizes, "GPU")
+
+
+LOOPS = {"While", "StatelessWhile"}
+
+
+def has_kernel(node, device):
+    """Whether TensorFlow has one of the node's types; the package for Linux has those of GPUs."""
+    registered = kernels.get_registered_kernels_for_op(node.op).kernel
+    return any(
+        kernel.device_type in (device, "DEFAULT")
+        and all(
+            constraint.name not in node.attr  # has its default
+            or node.attr[constraint.name].type in constraint.allowed_values.list.type
+            for constraint in kernel.constraint
+        )
+        for kernel in registered
+    )
 
 
 # The Python package of tensorflow_text imports Keras, but its library of operations does not.
