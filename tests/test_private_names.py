@@ -74,6 +74,7 @@ OTHERS = [
 ]
 MODULES = {
     "tensorflow.core.framework",
+    "tensorflow.core.protobuf",
     "tensorflow.lite.python",
     "tensorflow.lite.tools",
     "tensorflow_text.python.ops.sentencepiece_tokenizer",
