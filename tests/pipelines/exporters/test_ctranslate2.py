@@ -206,7 +206,7 @@ def test_what_the_format_cannot_hold_is_refused(rng, tmp_path, tokenizer_path, c
 
 def test_a_quantized_model_is_refused(rng, tmp_path, tokenizer_path):
     model = random_model(rng)
-    model.quantize("int8")
+    model.decoder_blocks[-1].outer.quantize("int8")  # all of them take a minute
     with pytest.raises(InputError, match="must not be quantized by Keras, but its .* in int8"):
         export_ctranslate2(exportable(model, tokenizer_path), tmp_path / "model")
     assert not (tmp_path / "model").exists()
