@@ -369,14 +369,14 @@ class RelativeMultiHeadAttention(EdgeAttention):
         else:
             scores = times_transposed(query, keys)
             if a is not None:
-                scores = scores + _scores_of_edges(query, a)
+                scores = scores + _edge_scores(query, a)
         precise = self._softmax.compute_dtype
         scores = ops.cast(scores, precise) + ops.cast(bias, precise)
         weights = ops.cast(self._softmax(scores), query.dtype)
         attended = ops.matmul(weights, values)
         if self.relation_values:
             a = self._vectors_at(distances, self.relation_value_embeddings, query.dtype)
-            edges = _values_of_edges(weights, a)
+            edges = _edge_values(weights, a)
             # Added flat: TFLite's converter fails to move a transposition before this sum.
             attended = ops.reshape(attended, (-1, H)) + ops.reshape(edges, (-1, H))
             attended = ops.reshape(attended, (-1, N, K, H))
@@ -525,7 +525,7 @@ def _fit(x: Tensor, length: int | Tensor) -> Tensor:
     return ops.concatenate([x, ops.zeros((B, length - T, *rest), x.dtype)], axis=1)
 
 
-def _scores_of_edges(query: Tensor, a: Tensor) -> Tensor:
+def _edge_scores(query: Tensor, a: Tensor) -> Tensor:
     """The second term of Eq. 5, `[B, N, K, S]`, of queries `[B, N, K, H]` at one position, by the
     vectors of its edges, `[S, H]` or `[N, S, H]`."""
     if len(a.shape) == 3:
@@ -533,7 +533,7 @@ def _scores_of_edges(query: Tensor, a: Tensor) -> Tensor:
     return ops.einsum("bnkh,sh->bnks", query, a)
 
 
-def _values_of_edges(weights: Tensor, a: Tensor) -> Tensor:
+def _edge_values(weights: Tensor, a: Tensor) -> Tensor:
     """The second term of Eq. 3, `[B, N, K, H]`, likewise of weights `[B, N, K, S]`."""
     if len(a.shape) == 3:
         return ops.matmul(weights, a)

@@ -165,8 +165,8 @@ class _SteppingModel:
 def _keep_loops(directory: Path) -> None:
     """Has TensorFlow run loops as they are, in the graph of the version in `directory`.
 
-    Unless told otherwise it takes them apart, into operations that hand on what each turn needs: a
-    step of a search, which has hundreds of small ones, then takes half as long again.
+    Unless told otherwise it takes them apart, into operations that hand on what each turn needs,
+    which a search of one sentence, whose steps are hundreds of small operations, feels most.
     """
     path = directory / "saved_model.pb"
     model = saved_model_pb2.SavedModel.FromString(path.read_bytes())

@@ -56,11 +56,14 @@ def test_each_layer_has_tables_of_its_own(rng, shared, shape):
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
-@pytest.mark.parametrize("position", POSITIONS)
-def test_step_by_step_equals_all_at_once(rng, position, norm):
+@pytest.mark.parametrize(
+    "position, shared", [*((position, False) for position in POSITIONS), ("relative", True)]
+)
+def test_step_by_step_equals_all_at_once(rng, position, shared, norm):
     """K hypotheses of each sentence, beyond the clipping distance."""
     window = 2 if norm == "pre" else None
-    model = make_model(rng, position=position, norm=norm, attention_window=window)
+    fields = {"norm": norm, "attention_window": window, "heads_share_relative_embedding": shared}
+    model = make_model(rng, position=position, **fields)
     source_ids = make_ids(rng, B, S)
     source_ids[1, 4:] = 0
     target_ids = make_ids(rng, B, K, T)
@@ -86,10 +89,11 @@ def test_weights_of_steps_may_be_made_before(rng):
 
 
 @pytest.mark.tensorflow_only
-def test_caches_grow_where_a_graph_does_not_know_the_length(rng):
+@pytest.mark.parametrize("shared", [True, False])
+def test_caches_grow_where_a_graph_does_not_know_the_length(rng, shared):
     import tensorflow as tf
 
-    model = make_model(rng)
+    model = make_model(rng, heads_share_relative_embedding=shared)
     source_ids, target_ids = make_ids(rng, B, S), make_ids(rng, B, K, T)
     flat = target_ids.reshape(B * K, T)
     expected = logits(model, np.repeat(source_ids, K, axis=0), flat).reshape(B, K, T, V)

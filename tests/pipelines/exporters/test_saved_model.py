@@ -238,6 +238,9 @@ def test_no_operation_needs_a_compiler():
     assert functions and not any(f.attr["_XlaMustCompile"].b for f in functions)
 
 
+LOOPS = {"While", "StatelessWhile"}
+
+
 def test_loops_are_kept_and_one_device_could_run_each():
     """What TensorFlow does not take apart is placed as a whole, so that each operation of a loop
     must have a kernel for the device that it comes to, GPUs too."""
@@ -251,9 +254,6 @@ def test_loops_are_kept_and_one_device_could_run_each():
         assert [n.op for n in nodes if not has_kernel(n, device)] == []
     tokenizes = next(n for f in functions.values() for n in f.node_def if "Sentencep" in n.op)
     assert has_kernel(tokenizes, "CPU") and not has_kernel(tokenizes, "GPU")
-
-
-LOOPS = {"While", "StatelessWhile"}
 
 
 def has_kernel(node, device):
