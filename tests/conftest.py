@@ -1,5 +1,6 @@
 """What all tests share: a generator seeded by the test's own name, and backend selection."""
 
+import gc
 import logging
 import os
 import zlib
@@ -42,6 +43,13 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if item.get_closest_marker("tensorflow_only"):
             item.add_marker(pytest.mark.skip(reason="needs the TensorFlow backend of Keras"))
+
+
+def pytest_collection_finish():
+    """What has been imported is not looked through for garbage, as Keras does for each layer that
+    it quantizes.
+    """
+    gc.freeze()
 
 
 @pytest.fixture

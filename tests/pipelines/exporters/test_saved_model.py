@@ -136,7 +136,9 @@ def test_a_model_of_any_kind_is_translated_with(tmp_path, make):
     expected = [hypotheses[0] for hypotheses in own.stream(texts)]
     found = tf.saved_model.load(path).signatures["serving_default"](text=tf.constant(texts))
     assert [t.decode() for t in found["translation"].numpy()] == [h.text for h in expected]
-    np.testing.assert_allclose(found["score"], [h.score for h in expected], rtol=1e-4)
+    # What Keras rounds to 8 bits in each product may round to the next step on either side.
+    tolerance = 5e-3 if make is quantized else 1e-4
+    np.testing.assert_allclose(found["score"], [h.score for h in expected], rtol=tolerance)
 
 
 def test_layers_that_share_weights_have_them_once(tmp_path):
