@@ -1,9 +1,11 @@
 """Memory of a training step by kind of position: python -m pipelines.benchmark.training_memory
 
 The most that a process holds while it takes updates of a preset, weights, optimizer and TensorFlow
-itself included, with relative positions over one with sinusoids. Linux alone.
+itself included, with relative positions over one with sinusoids: the median of several processes,
+as what the allocator cannot use of its memory differs between them. Linux alone.
 """
 
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -12,6 +14,7 @@ from pipelines.benchmark import training_step
 from pipelines.benchmark.measuring import settings_of, write_results
 from pipelines.benchmark.peak_memory import check_can_be_measured, in_a_process, peak_megabytes
 from pipelines.command_line import parse_flags, run
+from pipelines.errors import check_positive
 
 _UPDATES = 3  # the first one compiles
 
@@ -24,8 +27,14 @@ class Benchmark(training_step.Step):
     """of each side of a pair"""
     precision: Literal["float32", "mixed_bfloat16"] = "float32"
     """of the computation"""
+    turns: int = 3
+    """processes of each contestant, one after the other"""
     output: str | None = None
     """a JSON file to write"""
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_positive(self, "turns")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -33,13 +42,18 @@ def main(arguments: Sequence[str]) -> None:
         Benchmark, __doc__, "python -m pipelines.benchmark.training_memory", arguments
     )
     check_can_be_measured()
-    settings = settings_of(flags)
-    megabytes: dict[str, float] = {}
-    for position in training_step.CONTESTANTS:
-        megabytes[position] = in_a_process(measured, position, flags)
-        ratio = megabytes[position] / megabytes["sinusoidal"]
-        print(f"{position}: {megabytes[position]:,.0f} MB, {ratio:.3f} of sinusoidal", flush=True)
-    write_results(flags.output, settings=settings, megabytes=megabytes)
+    turns = []
+    for _ in range(flags.turns):
+        turn = {p: in_a_process(measured, p, flags) for p in training_step.CONTESTANTS}
+        print(*(f"{p} {size:,.0f} MB" for p, size in turn.items()), sep=", ", flush=True)
+        turns.append(turn)
+    megabytes = {p: statistics.median(turn[p] for turn in turns) for p in turns[0]}
+    for position, size in megabytes.items():
+        ratio = size / megabytes["sinusoidal"]
+        print(f"{position}: {size:,.0f} MB, {ratio:.3f} of sinusoidal")
+    write_results(
+        flags.output, settings=settings_of(flags), megabytes=megabytes, megabytes_of_turns=turns
+    )
 
 
 def measured(position: str, flags: Benchmark) -> float:

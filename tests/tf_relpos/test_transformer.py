@@ -480,7 +480,7 @@ def test_parts_may_have_a_precision_of_their_own(rng):
     inputs = {"source_ids": make_ids(rng, B, S), "target_ids": make_ids(rng, B, T)}
     mixed(inputs)
     mixed.set_weights(model.get_weights())
-    assert_close(mixed(inputs), model(inputs), tolerance=0.05)
+    assert_close(mixed(inputs), model(inputs), tolerance=0.1)
     assert beam_search(mixed, inputs["source_ids"], 2, max_length=3)[0].shape == (B, 2, 3)
 
 
