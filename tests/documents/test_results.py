@@ -227,6 +227,9 @@ def test_attention_is_as_measured():
     for k in (8, 16, 64):
         assert attention.markdown(found, k) in page
     assert f"at {attention.share_of_best(found):.0%} of the points with AVX2" in page
+    found = speed("attention_float32_avx2")
+    assert attention.markdown(found, 16) in page
+    assert f"{attention.share_of_best(found):.0%} of those of {found['date']}" in page
     for dtype in ("float32", "bfloat16"):
         found = speed(f"attention_{dtype}_avx512")
         assert found["settings"]["dtype"] == dtype
