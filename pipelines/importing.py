@@ -45,9 +45,9 @@ def _nothing_collected() -> Iterator[None]:
     gc.disable()
     try:
         yield
+        gc.freeze()
     finally:
         gc.enable()
-    gc.freeze()
 
 
 def import_optional(module: str, package: str, extra: str = "export") -> ModuleType:

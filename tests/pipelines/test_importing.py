@@ -147,3 +147,17 @@ print(*(op for op in nodes if "MatMul" in op))
 """
     )
     assert output == expected
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_what_tensorflow_imports_is_not_looked_through_for_garbage(collects):
+    code = f"""
+import gc
+{"" if collects else "gc.disable()"}
+from pipelines.importing import load_tensorflow
+before = gc.get_stats()
+load_tensorflow()
+after = gc.get_stats()
+print(gc.isenabled(), gc.get_freeze_count() > 100_000, before[2] == after[2])
+"""
+    assert run_python(code).split() == [str(collects), str(collects), "True"]
