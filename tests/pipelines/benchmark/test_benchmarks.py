@@ -31,7 +31,7 @@ def measure(main, tmp_path, monkeypatch, **values):
     output = tmp_path / "results.json"
     assert call(main, flags(**values, output=output), monkeypatch) == 0
     results = json.loads(output.read_text())
-    assert results["date"] and "cores" in results["device"]
+    assert results["date"] and "core" in results["device"]
     return results
 
 
