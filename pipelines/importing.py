@@ -35,7 +35,7 @@ def load_tensorflow() -> None:
 
 @contextlib.contextmanager
 def _nothing_collected() -> Iterator[None]:
-    """Imports without looking for garbage, which finds none and takes a fifth of TensorFlow's time.
+    """Imports without looking for garbage, which takes time and finds none.
 
     What they have made is not looked through later either: it stays for as long as the process.
     """

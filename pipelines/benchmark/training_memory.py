@@ -1,8 +1,8 @@
 """Memory of a training step by kind of position: python -m pipelines.benchmark.training_memory
 
 The most that a process holds while it takes updates of a preset, weights, optimizer and TensorFlow
-itself included, with relative positions over one with sinusoids: the median of several processes,
-as what the allocator cannot use of its memory differs between them. Linux alone.
+itself included, with relative positions over one with sinusoids: the medians of several processes,
+which differ by some per cent. Linux alone.
 """
 
 import statistics
