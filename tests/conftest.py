@@ -52,6 +52,24 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _no_graph_outlives_its_module():
+    """TensorFlow keeps what each custom gradient in a graph computes with, which is all of the graph,
+    for as long as the process lives: gigabytes, through which each search for garbage goes again.
+    """
+    yield
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        return
+    from tensorflow.python.framework import ops
+
+    gradients = ops.gradient_registry._registry
+    for name in [name for name in gradients if name.startswith("CustomGradient-")]:
+        del gradients[name]
+    gc.collect()
+
+
 @pytest.fixture
 def rng(request):
     """A NumPy generator that gives each test its own reproducible numbers."""
