@@ -54,8 +54,9 @@ def pytest_collection_finish():
 
 @pytest.fixture(autouse=True, scope="module")
 def _no_graph_outlives_its_module():
-    """TensorFlow keeps what each custom gradient in a graph computes with, which is all of the graph,
-    for as long as the process lives: gigabytes, through which each search for garbage goes again.
+    """TensorFlow keeps what each custom gradient of a graph computes with, which is the whole
+    graph, for as long as the process lives: gigabytes, through which each search for garbage goes
+    again.
     """
     yield
     import keras
