@@ -6,7 +6,7 @@ as TFLite always does. CTranslate2 searches as all other forms do, with a patien
 
 The run must have learnt where translations end. Those of one that has not are as long as may be,
 and CTranslate2, which has one limit for a batch, searches again what is past its own. How long they
-are stands beside the rates, and how many of them are those of CTranslate2.
+are stands beside the rates, how many of them are those of CTranslate2, and with --reference BLEU.
 """
 
 import statistics
@@ -30,9 +30,11 @@ from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError, check_positive
 from pipelines.run.directory import RunDirectory
+from pipelines.run.metrics import bleu
 from pipelines.translators.base import BATCH_SIZE, TextTranslator
 
 FORMS = {BATCH_SIZE: ("ctranslate2", "saved_model"), 1: ("ctranslate2", "saved_model", "tflite")}
+IN_BFLOAT16 = "saved_model_bfloat16"
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,10 @@ class Benchmark:
     """of the text; an eighth of them one by one"""
     turns: int = 7
     """times that each form translates them"""
+    bfloat16: bool = False
+    """a SavedModel in bfloat16 as well"""
+    reference: str | None = None
+    """translations of the text, line by line, to tell BLEU by"""
     output: str | None = None
     """a JSON file to write"""
 
@@ -63,21 +69,39 @@ def main(arguments: Sequence[str]) -> None:
         raise InputError(
             f"source must have at least 8 sentences, but {flags.source} has {len(sources)}"
         )
+    references = list(islice(read_lines(flags.reference), len(sources))) if flags.reference else []
+    if flags.reference and len(references) < len(sources):
+        raise InputError(
+            f"reference must have a line for each of {len(sources)} sentences, but "
+            f"{flags.reference} has {len(references)}"
+        )
     take_one_thread()
     records = []
+    others = (IN_BFLOAT16,) if flags.bfloat16 else ()
     with tempfile.TemporaryDirectory() as directory:
-        opened = {form: _open(form, flags.run_dir, Path(directory) / form) for form in FORMS[1]}
+        opened = {
+            form: _open(form, flags.run_dir, Path(directory) / form)
+            for form in (*FORMS[1], *others)
+        }
         subwords = sentencepiece.SentencePieceProcessor(
             model_file=str(RunDirectory(flags.run_dir).tokenizer_path)
         )
+        language = RunDirectory(flags.run_dir).config().corpus.target_language
         for size, forms in FORMS.items():
-            some = sorted(sources if size > 1 else sources[: len(sources) // 8], key=len)
-            translators = {form: opened[form] for form in forms}
-            record, translations = _measure(translators, some, size, flags.turns)
+            number = len(sources) if size > 1 else len(sources) // 8
+            order = sorted(range(number), key=lambda i: len(sources[i]))
+            some = [sources[i] for i in order]
+            translators = {form: opened[form] for form in (*forms, *others)}
+            record, found = _measure(translators, some, size, flags.turns)
             record["subwords"] = {
                 "source": _mean_length(subwords, some),
-                "translation": _mean_length(subwords, translations),
+                "translation": _mean_length(subwords, found["ctranslate2"]),
             }
+            if references:
+                wanted = [references[i] for i in order]
+                record["bleu"] = {
+                    form: bleu(texts, wanted, language).score for form, texts in found.items()
+                }
             records.append(record)
             print(_lines(record), flush=True)
     write_results(flags.output, sentences=len(sources), turns=flags.turns, decoding=records)
@@ -89,7 +113,10 @@ def _open(form: str, run_dir: str, path: Path) -> TextTranslator:
     from pipelines.translators.signatures import SignatureTranslator
     from pipelines.translators.tflite import TFLiteTranslator
 
-    export_silently(run_dir, form, path)
+    if form == IN_BFLOAT16:
+        export_silently(run_dir, "saved_model", path, "bfloat16")
+    else:
+        export_silently(run_dir, form, path)
     if form == "ctranslate2":
         return CTranslate2Translator(path, threads=1)
     if form == "tflite":
@@ -101,8 +128,8 @@ def _open(form: str, run_dir: str, path: Path) -> TextTranslator:
 
 def _measure(
     translators: Mapping[str, TextTranslator], sentences: Sequence[str], size: int, turns: int
-) -> tuple[dict, list[str]]:
-    """The record of a batch size, and CTranslate2's translations."""
+) -> tuple[dict, dict[str, list[str]]]:
+    """The record of a batch size, and the translations of each form."""
     batches = [sentences[i : i + size] for i in range(0, len(sentences), size)]
     found: dict[str, list[str]] = {}
 
@@ -123,7 +150,7 @@ def _measure(
             form: sum(a == b for a, b in zip(found[form], theirs, strict=True)) for form in over
         },
     }
-    return record, theirs
+    return record, found
 
 
 def _mean_length(subwords: sentencepiece.SentencePieceProcessor, texts: Sequence[str]) -> float:
@@ -143,6 +170,7 @@ def _lines(record: dict) -> str:
                 f"{record['same'][form]} of {sentences} translations the same"
                 for form, share in record["over_ctranslate2"].items()
             ),
+            *(f"  {form} BLEU {score:.2f}" for form, score in record.get("bleu", {}).items()),
         ]
     )
 

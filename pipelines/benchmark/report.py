@@ -49,21 +49,31 @@ def trainings(results: Mapping[str, Results]) -> str:
 
 
 def decoding(results: Mapping[str, Results]) -> str:
-    """Beside CTranslate2, by name of the model."""
+    """Beside CTranslate2, by name of the model; a SavedModel in bfloat16 where one was measured."""
     head = ["model", "batch", "CTranslate2, sentences/s", "SavedModel", "TFLite", "the same"]
+    records = [record for result in results.values() for record in result["decoding"]]
+    has_bfloat16 = any(_IN_BFLOAT16 in record["same"] for record in records)
+    if has_bfloat16:
+        head += ["SavedModel bfloat16", "the same"]
     rows = []
     for name, result in results.items():
         for record in result["decoding"]:
             shares = record["over_ctranslate2"]
-            same = min(record["same"].values())
+            same = min(record["same"][form] for form in _FORMS if form in shares)
             cells = [f"{shares[form]:.2f}" if form in shares else "" for form in _FORMS]
             theirs = f"{record['per_s']['ctranslate2']:.1f}"
             rows.append([name, str(record["batch"]), theirs, *cells])
             rows[-1].append(f"{same} of {record['sentences']}")
+            if _IN_BFLOAT16 in shares:
+                rows[-1].append(f"{shares[_IN_BFLOAT16]:.2f}")
+                rows[-1].append(f"{record['same'][_IN_BFLOAT16]} of {record['sentences']}")
+            elif has_bfloat16:
+                rows[-1] += ["", ""]
     return _table(head, rows)
 
 
 _FORMS = ("saved_model", "tflite")
+_IN_BFLOAT16 = "saved_model_bfloat16"
 
 
 def callers(results: Results) -> str:

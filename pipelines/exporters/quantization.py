@@ -9,6 +9,9 @@ from pipelines.errors import InputError
 
 Quantization = Literal["none", "float16", "int8"]
 QUANTIZATIONS: tuple[str, ...] = get_args(Quantization)
+# Of a SavedModel, which computes in what it holds.
+SavedModelQuantization = Literal["none", "bfloat16"]
+SAVED_MODEL_QUANTIZATIONS: tuple[str, ...] = get_args(SavedModelQuantization)
 
 # Numbers in the smallest matrix that becomes integers. What is smaller, as tables of relative
 # positions mostly are, would save little.

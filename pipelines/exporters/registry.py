@@ -14,19 +14,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from simple_parsing import choice
 
 from pipelines.errors import InputError
-from pipelines.exporters.quantization import QUANTIZATIONS, check_quantization
+from pipelines.exporters.quantization import (
+    QUANTIZATIONS,
+    SAVED_MODEL_QUANTIZATIONS,
+    check_quantization,
+)
 from pipelines.translators.base import check_search
 
 if TYPE_CHECKING:
     from pipelines.exporters.exportable import Exporter
+
+_QUANTIZATIONS = tuple(dict.fromkeys(QUANTIZATIONS + SAVED_MODEL_QUANTIZATIONS))
 
 
 @dataclass(frozen=True)
 class ExportOptions:
     """How to export."""
 
-    quantization: str | None = choice(*QUANTIZATIONS, default=None)
-    """tflite, ctranslate2, web: of the weights; none unless given, for web int8"""
+    quantization: str | None = choice(*_QUANTIZATIONS, default=None)
+    """saved_model, tflite, ctranslate2, web: of the weights; none unless given, for web int8. A
+    saved_model takes bfloat16, in which it then computes, the others float16 and int8"""
     version: int | None = None
     """saved_model: the version's number; one more than the largest unless given"""
     beam_size: int | None = None
@@ -94,7 +101,8 @@ FORMATS = {
     "saved_model": Format(
         "SavedModel",
         "pipelines.exporters.saved_model:export_saved_model",
-        (*SEARCH_OPTIONS, "version"),
+        (*SEARCH_OPTIONS, "version", "quantization"),
+        SAVED_MODEL_QUANTIZATIONS,
     ),
     "tflite": Format(
         "TFLite",

@@ -147,17 +147,22 @@ def test_graph_peer(tmp_path):
 def test_decoding(trained_run, corpus, tmp_path):
     """In a process of its own, which may choose how many threads TensorFlow has."""
     output = tmp_path / "results.json"
-    sizes = {"run_dir": trained_run, "source": corpus / "test.en", "sentences": 8, "turns": 1}
-    result = run_command("benchmark.decoding", flags(**sizes, output=output))
+    text = {"source": corpus / "test.en", "reference": corpus / "test.de", "bfloat16": True}
+    sizes = {"run_dir": trained_run, "sentences": 8, "turns": 1}
+    result = run_command("benchmark.decoding", flags(**text, **sizes, output=output))
     assert result.returncode == 0, result.stderr
     assert "WARNING" not in result.stderr
     records = json.loads(output.read_text())["decoding"]
     assert [(record["batch"], record["sentences"]) for record in records] == [(32, 8), (1, 1)]
+    in_bfloat16 = [record["same"].pop("saved_model_bfloat16") for record in records]
+    assert 4 < in_bfloat16[0] <= 8 and in_bfloat16[1] in (0, 1)
     assert [record["same"] for record in records] == [
         {"saved_model": 8},
         {"saved_model": 1, "tflite": 1},
     ]
     for record in records:
+        assert record["bleu"]["saved_model"] == record["bleu"]["ctranslate2"]
+        assert 0 <= record["bleu"]["saved_model_bfloat16"] <= 100
         assert all(rate > 0 for rate in record["per_s"].values())
         assert all(1 < length < 12 for length in record["subwords"].values())
 

@@ -47,15 +47,19 @@ def test_the_help_of_an_option_names_the_forms_that_take_it(option):
 def test_options_of_other_forms_are_refused():
     check_options("tflite", ExportOptions(quantization="int8", alpha=0.0))
     check_options("saved_model", ExportOptions(quantization="none", version=3))
-    with pytest.raises(InputError, match="^quantization is for tflite, ctranslate2 and web, got"):
+    with pytest.raises(InputError, match="^version is for saved_model, got 3 for tflite"):
+        check_options("tflite", ExportOptions(version=3))
+    with pytest.raises(InputError, match="^quantization must be one of none, bfloat16, got int8"):
         check_options("saved_model", ExportOptions(quantization="int8"))
+    with pytest.raises(InputError, match="must be one of none, float16, int8, got bfloat16"):
+        check_options("ctranslate2", ExportOptions(quantization="bfloat16"))
     with pytest.raises(InputError, match="^quantization must be one of none, float16, int8, got 4"):
         check_options("tflite", ExportOptions(quantization="4"))
 
 
 def test_the_benchmark_measures_every_form():
     assert list(FORMS) == [
-        "SavedModel",
+        *(f"SavedModel {q}" for q in ("float32", "bfloat16")),
         *(f"TFLite {q}" for q in ("float32", "float16", "int8")),
         *(f"CTranslate2 {q}" for q in ("float32", "float16", "int8")),
     ]

@@ -16,6 +16,7 @@ from tensorflow.python.framework import kernels
 from pipelines.errors import InputError
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.saved_model import export_saved_model
+from pipelines.exporters.versions import AlreadyExported
 from pipelines.exporters.warmup import WARMUP_FILE
 from pipelines.translators.base import MAX_ALPHA, MAX_BEAM_SIZE, MAX_SOURCE_LENGTH
 from pipelines.translators.keras_model import Translator
@@ -139,6 +140,72 @@ def test_a_model_of_any_kind_is_translated_with(tmp_path, make):
     # What Keras rounds to 8 bits in each product may round to the next step on either side.
     tolerance = 5e-3 if make is quantized else 1e-4
     np.testing.assert_allclose(found["score"], [h.score for h in expected], rtol=tolerance)
+
+
+def merged(model, directory):
+    """The model with LoRA's part in its weights, if it has any."""
+    model.save_weights(directory / "own.weights.h5")
+    other = Transformer(model.config)
+    other.build()
+    other.load_weights(directory / "own.weights.h5")
+    return other
+
+
+@pytest.mark.parametrize("make", [additive, sharing, adapted])
+def test_a_model_in_bfloat16_has_its_weights_rounded_and_half_the_size(tmp_path, make):
+    model, (translator, _) = make(), serving_model.exported()
+    for variable in model.trainable_variables:
+        variable.assign(0.3 * variable)  # of larger weights, roundings decide what is translated
+    own, alike = (
+        Translator(each, translator.tokenizer, beam_size=2, alpha=0.6)
+        for each in (model, merged(model, tmp_path))
+    )
+    paths = [
+        export_saved_model(
+            Exportable(translator, serving_model.tokenizer_path()),
+            tmp_path / quantization,
+            quantization=quantization,
+        )
+        for translator, quantization in ((alike, "none"), (own, "bfloat16"))
+    ]
+    sizes = [(path / "variables/variables.data-00000-of-00001").stat().st_size for path in paths]
+    assert sizes[1] < 0.6 * sizes[0]
+    modules = [tf.saved_model.load(path) for path in paths]
+    of_each = zip(*(module.variables_of_model for module in modules), strict=True)
+    for exact, rounded in of_each:
+        assert rounded.dtype == tf.bfloat16
+        np.testing.assert_allclose(tf.cast(rounded, tf.float32), exact, rtol=2**-7)
+    texts = tf.constant(serving_model.sentences(8))
+    scores = [module.signatures["serving_default"](text=texts)["score"] for module in modules]
+    assert all(scores[1] != scores[0])
+    # Of a model that has learnt nothing, a rounding may decide which hypothesis lives on.
+    np.testing.assert_allclose(scores[1], scores[0], rtol=0.25)
+    # What was given is as it was.
+    again = [hypotheses[0].score for hypotheses in own.stream(serving_model.sentences(8))]
+    np.testing.assert_allclose(again, scores[0], rtol=1e-4)
+
+
+def test_a_model_in_bfloat16_is_another_version(tmp_path):
+    translator, _ = serving_model.exported()
+    exportable = Exportable(translator, serving_model.tokenizer_path())
+    for number, quantization in enumerate(("none", "bfloat16"), start=1):
+        path = export_saved_model(exportable, tmp_path, quantization=quantization)
+        assert path == tmp_path / str(number)
+        with pytest.raises(AlreadyExported, match=f"^{path} holds this model"):
+            export_saved_model(exportable, tmp_path, quantization=quantization)
+
+
+def test_other_quantizations_are_refused(tmp_path):
+    translator, _ = serving_model.exported()
+    exportable = Exportable(translator, serving_model.tokenizer_path())
+    with pytest.raises(InputError, match="^quantization must be one of none, bfloat16, got int8$"):
+        export_saved_model(exportable, tmp_path / "m", quantization="int8")
+    exportable = Exportable(
+        Translator(quantized(), translator.tokenizer), serving_model.tokenizer_path()
+    )
+    with pytest.raises(InputError, match="^the model must not be quantized by Keras"):
+        export_saved_model(exportable, tmp_path / "m", quantization="bfloat16")
+    assert not (tmp_path / "m").exists()
 
 
 def test_layers_that_share_weights_have_them_once(tmp_path):
