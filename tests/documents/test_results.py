@@ -263,6 +263,21 @@ def test_speed_and_memory_are_as_measured():
     assert report.memory(speed("memory")) in page
 
 
+def test_decoding_in_bfloat16_is_as_measured():
+    page = read(PAGES / "speed.md")
+    models = {"`tiny`": speed("decoding_amx"), "`base`": speed("decoding_base_amx")}
+    assert report.decoding(models) in page
+    tiny, base = (model["decoding"][0] for model in models.values())  # by 32
+    scores = {form: f"{score:.2f}" for form, score in base["bleu"].items()}
+    others = {score for form, score in scores.items() if form != "saved_model_bfloat16"}
+    assert f"{scores['saved_model_bfloat16']}, and {others.pop()} of all others" in page
+    assert not others
+    scores = [f"{tiny['bleu'][form]:.2f}" for form in ("saved_model_bfloat16", "saved_model")]
+    assert " in place of ".join(scores) in page
+    share = base["over_ctranslate2"]["saved_model_bfloat16"]
+    assert f"in bfloat16 translates {share:.2f} of CTranslate2's by 32" in read(ROOT / "README.md")
+
+
 @pytest.mark.parametrize("kind", ["", "_avx2"])
 def test_decoding_is_as_measured(kind):
     _, _, told = read(ROOT / "README.md").partition("With one thread each")
