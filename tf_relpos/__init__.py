@@ -1,10 +1,10 @@
 """Self-attention with relative position representations, and labelled edges, for Keras 3."""
 
 from tf_relpos import config as config  # also where it was imported before the package
-from tf_relpos.attention import RelationAwareAttention
 from tf_relpos.blocks import DecoderBlock, EncoderBlock
 from tf_relpos.config import TransformerConfig
 from tf_relpos.positions import SinusoidalPositionEncoding
+from tf_relpos.relation_aware_attention import RelationAwareAttention
 from tf_relpos.relations import (
     edge_relations,
     joint_relations,

@@ -21,21 +21,17 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
+from tf_relpos.query_blocks import softmax_gradient
 from tf_relpos.relation_ops import (
     Relations,
-    Tensor,
-    exact_dtype,
-    has_value,
-    heads_first,
     label_gradient,
     label_values,
     relation_scores,
     relation_values,
-    softmax_gradient,
     sum_by_label,
-    with_gradient,
 )
 from tf_relpos.relations import RelativePositions
+from tf_relpos.tensor_ops import Tensor, exact_dtype, has_value, heads_first, with_gradient
 
 # Queries of a block: an eighth of all, and at least so many.
 FEWEST = 128

@@ -14,8 +14,9 @@ from keras import ops
 
 from tf_relpos.config import check_block_arguments, check_shape
 from tf_relpos.lean_layers import Dropout, LayerNormalization
-from tf_relpos.relations import Shape, Tensor, both, visible
+from tf_relpos.relations import both, visible
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
+from tf_relpos.tensor_ops import Shape, Tensor
 
 LAYER_NORM_EPSILON = 1e-6
 _RELATIVE_ARGUMENTS = (

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_relpos.relations import Shape, Tensor, known_value
+from tf_relpos.tensor_ops import Shape, Tensor, known_value
 
 
 def fits(shape: Shape, expected: Shape) -> bool:

@@ -17,16 +17,9 @@ from typing import Any
 
 from keras import ops
 
-from tf_relpos.relation_ops import (
-    Relations,
-    exact_dtype,
-    has_value,
-    int32_labels,
-    tensors_of,
-    turns,
-    with_gradient,
-)
-from tf_relpos.relations import RelativePositions, Tensor
+from tf_relpos.relation_ops import Relations, int32_labels, tensors_of
+from tf_relpos.relations import RelativePositions
+from tf_relpos.tensor_ops import Tensor, exact_dtype, has_value, turns, with_gradient
 
 
 def additive_scores(

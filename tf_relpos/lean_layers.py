@@ -11,8 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_relpos.relation_ops import exact_dtype, with_gradient
-from tf_relpos.relations import Tensor
+from tf_relpos.tensor_ops import Tensor, exact_dtype, with_gradient
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")

@@ -15,19 +15,7 @@ import numpy as np
 from keras import ops
 
 from tf_relpos.config import check_boolean, check_max_relative_position, check_whole
-
-Tensor = Any  # of the backend, of NumPy, or symbolic: Keras has no name for all three
-Shape = tuple[int | None, ...]
-
-
-def known_value(tensor: Tensor) -> np.ndarray | None:
-    """The value of a tensor, or None of one that has no value yet (in a graph, under XLA)."""
-    if not hasattr(tensor, "dtype"):
-        return np.asarray(tensor)
-    try:
-        return np.asarray(ops.convert_to_numpy(tensor))
-    except (TypeError, ValueError, NotImplementedError):
-        return None
+from tf_relpos.tensor_ops import Shape, Tensor, known_value
 
 
 def check_ids(name: str, ids: Any, vocabulary_size: int | None) -> Any:
@@ -447,43 +435,3 @@ def visible(
     queries = ops.reshape(ops.arange(query_length, dtype="int32"), (1, -1, 1)) + query_offset
     seen = keys <= queries if causal else ops.ones_like(keys <= queries)
     return seen if window is None else seen & (ops.abs(keys - queries) < window)
-
-
-def rows_at(table: Tensor, indices: Tensor) -> Tensor:
-    """Rows of the last axis but one: `[..., R, H]` at int32 `[S]`, `[..., S, H]`.
-
-    On TensorFlow by one operation, and likewise `own_rows_at`. Keras's `take` first looks for
-    indices below 0, by five operations, and its `take_along_axis` builds the indices of all axes,
-    by some thirty: more than all else that a step of a search does beside the model.
-    """
-    if keras.backend.backend() != "tensorflow":
-        return ops.take(table, indices, axis=-2)
-    import tensorflow as tf
-
-    return tf.gather(table, indices, axis=-2)
-
-
-def times_transposed(x: Tensor, y: Tensor) -> Tensor:
-    """`x y^T` of the last two axes; those before them are broadcast.
-
-    On TensorFlow by one operation, which reads `y` as it lies: what makes one of Keras's two does
-    not look into the loops of an exported graph.
-    """
-    if keras.backend.backend() != "tensorflow":
-        return ops.matmul(x, ops.swapaxes(y, -1, -2))
-    import tensorflow as tf
-
-    return tf.matmul(x, y, transpose_b=True)
-
-
-def own_rows_at(x: Tensor, indices: Tensor) -> Tensor:
-    """Rows of each sentence: `[B, n, ...]` at int32 `[B, m]`, `[B, m, ...]`."""
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        return tf.gather(x, indices, batch_dims=1)
-    shape = ops.shape(x)
-    first_rows = ops.expand_dims(ops.arange(shape[0], dtype="int32") * shape[1], 1)
-    rows = ops.reshape(first_rows + ops.cast(indices, "int32"), (-1,))
-    selected = ops.take(ops.reshape(x, (shape[0] * shape[1], *shape[2:])), rows, axis=0)
-    return ops.reshape(selected, (shape[0], ops.shape(indices)[1], *shape[2:]))

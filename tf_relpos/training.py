@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from tf_relpos.config import check_number, check_rate, check_shape, check_whole
-from tf_relpos.relations import Tensor
+from tf_relpos.tensor_ops import Tensor
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")

@@ -246,6 +246,7 @@ def test_speed_and_memory_are_as_measured():
             ["base_float32_avx512", "base_mixed_bfloat16", "big_mixed_bfloat16"],
             ["base_avx512", "base_mixed_bfloat16", "big_mixed_bfloat16"],
         ),
+        (["base_mixed_bfloat16_amx", "big_mixed_bfloat16_amx"],) * 2,
     ):
         measured = [speed(f"training_step_{name}") for name in steps]
         sizes = [speed(f"training_memory_{name}") for name in memories]

@@ -19,7 +19,7 @@ from tests.support.layer_checks import (
     to_numpy,
 )
 from tests.support.reference import position_labels
-from tf_relpos import RelativeMultiHeadAttention, attention, bands, relation_ops
+from tf_relpos import RelativeMultiHeadAttention, attention, bands, query_blocks
 from tf_relpos.relations import RelativePositions
 
 B, T, S, N, H, D, K = 2, 19, 23, 3, 11, 13, 2
@@ -28,7 +28,7 @@ B, T, S, N, H, D, K = 2, 19, 23, 3, 11, 13, 2
 @pytest.fixture(autouse=True)
 def taken(monkeypatch):
     """Blocks of three queries; what has been attended so, of which a test needs some."""
-    monkeypatch.setattr(relation_ops, "WIDEST", 1)
+    monkeypatch.setattr(query_blocks, "WIDEST", 1)
     monkeypatch.setattr(bands, "FEWEST", 3)
     calls = []
 
@@ -99,7 +99,7 @@ def test_every_form_of_mask(rng, mode, monkeypatch):
 
     in_bands = compile_function(call, mode, arrays, shapes(arrays))(arrays)
     monkeypatch.setattr(attention, "bands_of", lambda *_: [])
-    monkeypatch.setattr(relation_ops, "WIDEST", 10**6)
+    monkeypatch.setattr(query_blocks, "WIDEST", 10**6)
     whole = compile_function(call, "eager", arrays)(arrays)
     for name in masks:
         assert_close(in_bands[name], whole[name])
@@ -114,7 +114,7 @@ def test_what_is_dropped_is_dropped_in_both_passes(rng, monkeypatch):
     state = [to_numpy(v.value).copy() for v in seeds]
     results = []
     for widest in (1, 10**6):
-        monkeypatch.setattr(relation_ops, "WIDEST", widest)
+        monkeypatch.setattr(query_blocks, "WIDEST", widest)
         for variable, value in zip(seeds, state, strict=True):
             variable.assign(value)
         results.append(compile_runner(layer, "eager", arrays, training=True)(arrays))
@@ -144,7 +144,7 @@ def test_second_derivatives(rng, mode, monkeypatch):
         return outer.gradient(norm, tensors)
 
     actual = compile_function(second, mode, arrays, shapes(arrays))(arrays)
-    monkeypatch.setattr(relation_ops, "WIDEST", 10**6)
+    monkeypatch.setattr(query_blocks, "WIDEST", 10**6)
     expected = compile_function(second, "eager", arrays)(arrays)
     for name, gradient in expected.items():
         assert_close(actual[name], gradient, tolerance=1e-4)

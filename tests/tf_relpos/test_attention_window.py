@@ -19,7 +19,7 @@ from tests.support.layer_checks import (
     to_numpy,
 )
 from tests.support.reference import position_labels
-from tf_relpos import RelativeMultiHeadAttention, relative_attention
+from tf_relpos import RelativeMultiHeadAttention, windows
 
 B, T, N, H, D = 2, 11, 3, 5, 7
 LENGTHS = ("known", "unknown") if BACKEND == "tensorflow" else ("known",)
@@ -28,7 +28,7 @@ LENGTHS = ("known", "unknown") if BACKEND == "tensorflow" else ("known",)
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     """Blocks of three queries, the last of them not full."""
-    monkeypatch.setattr(relative_attention, "SMALLEST_BLOCK", 3)
+    monkeypatch.setattr(windows, "SMALLEST_BLOCK", 3)
 
 
 def build(rng, **options):

@@ -26,8 +26,8 @@ from tf_relpos import (
     RelativeMultiHeadAttention,
     Transformer,
     TransformerConfig,
-    relation_ops,
-    relative_attention,
+    query_blocks,
+    windows,
 )
 
 B, T, S, N, H, D, R = 2, 7, 5, 3, 11, 13, 6
@@ -45,8 +45,8 @@ def build(rng, cls, *arguments, axes=0, **options):
 def blocks(request, monkeypatch):
     """All queries at once, or two by two."""
     if request.param == "in blocks":
-        monkeypatch.setattr(relation_ops, "WIDEST", 1)
-        monkeypatch.setattr(relation_ops, "BLOCK", 2 * N * S)
+        monkeypatch.setattr(query_blocks, "WIDEST", 1)
+        monkeypatch.setattr(query_blocks, "BLOCK", 2 * N * S)
 
 
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "per_head"])
@@ -174,7 +174,7 @@ def test_a_transformer_step_by_step(rng, position, longest):
 
 
 def test_a_window(rng, monkeypatch):
-    monkeypatch.setattr(relative_attention, "SMALLEST_BLOCK", 3)
+    monkeypatch.setattr(windows, "SMALLEST_BLOCK", 3)
     layer = build(rng, RelativeMultiHeadAttention, 2, attention_window=2)
     x = rng.normal(size=(B, 11, D)).astype("float32")
     expected, _ = layer(x, x, use_causal_mask=True, return_attention_scores=True)

@@ -7,7 +7,6 @@ import pytest
 from tests.support.layer_checks import MODES, compile_function, to_numpy
 from tests.support.reference import position_labels
 from tf_relpos import relative_position_ids
-from tf_relpos.relations import own_rows_at, rows_at
 
 
 def test_four_by_four_clipped_at_two():
@@ -83,20 +82,3 @@ def test_bad_clipping_distance_is_refused(k):
 def test_lengths_that_are_none_are_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         relative_position_ids(*arguments)
-
-
-def test_rows_by_their_indices(rng):
-    table, per_head = rng.normal(size=(5, 3)), rng.normal(size=(2, 5, 3))
-    indices = np.array([4, 0, 0, 2], "int32")
-    for rows in (table, per_head):
-        found = rows_at(keras.ops.convert_to_tensor(rows), indices)
-        np.testing.assert_allclose(to_numpy(found), rows[..., indices, :], rtol=1e-6)
-
-
-@pytest.mark.parametrize("shape", [(2, 5), (2, 5, 3), (2, 5, 3, 1)])
-def test_rows_of_each_sentence(rng, shape):
-    x = rng.integers(0, 100, shape).astype("int32")
-    indices = np.array([[4, 0, 0], [1, 2, 4]], "int32")
-    expected = np.stack([own[rows] for own, rows in zip(x, indices, strict=True)])
-    found = own_rows_at(*map(keras.ops.convert_to_tensor, (x, indices)))
-    np.testing.assert_array_equal(to_numpy(found), expected)

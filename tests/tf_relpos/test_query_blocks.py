@@ -24,7 +24,7 @@ from tests.support.layer_checks import (
     to_numpy,
 )
 from tests.support.reference import position_labels
-from tf_relpos import RelationAwareAttention, RelativeMultiHeadAttention, relation_ops
+from tf_relpos import RelationAwareAttention, RelativeMultiHeadAttention, query_blocks
 
 B, T, S, N, H, D = 2, 7, 5, 3, 11, 13
 FORMS = {"pair": (T, S), "batch": (B, T, S), "several": (B, T, S, 3)}
@@ -33,8 +33,8 @@ FORMS = {"pair": (T, S), "batch": (B, T, S), "several": (B, T, S, 3)}
 @pytest.fixture(autouse=True)
 def few_at_once(monkeypatch):
     """Blocks of two queries and a rest of one, where the layers would take all seven at once."""
-    monkeypatch.setattr(relation_ops, "WIDEST", 1)
-    monkeypatch.setattr(relation_ops, "BLOCK", 2 * N * S)
+    monkeypatch.setattr(query_blocks, "WIDEST", 1)
+    monkeypatch.setattr(query_blocks, "BLOCK", 2 * N * S)
 
 
 @pytest.fixture(params=["known", "unknown"])
@@ -81,7 +81,7 @@ def test_values_and_gradients_equal_the_oracle(rng, mode, shared, implementation
 def test_whether_blocks_are_needed_may_turn_out_when_a_graph_runs(
     rng, mode, dtype, widest, monkeypatch
 ):
-    monkeypatch.setattr(relation_ops, "WIDEST", widest)
+    monkeypatch.setattr(query_blocks, "WIDEST", widest)
     arrays = random_inputs(rng, B, T, S, D)
     arrays["attention_mask"] = random_mask(rng, B, T, S)
     layer = build(rng, RelativeMultiHeadAttention, 2, dtype=dtype)
@@ -111,9 +111,9 @@ def test_second_derivatives(rng, mode, widest, monkeypatch):
             norm = sum(tf.reduce_sum(tf.square(gradient)) for gradient in first.values())
         return outer.gradient(norm, tensors)
 
-    monkeypatch.setattr(relation_ops, "WIDEST", 10**6)
+    monkeypatch.setattr(query_blocks, "WIDEST", 10**6)
     expected = compile_function(second, "eager", arrays)(arrays)
-    monkeypatch.setattr(relation_ops, "WIDEST", widest)
+    monkeypatch.setattr(query_blocks, "WIDEST", widest)
     actual = compile_function(second, mode, arrays)(arrays)
     for name, gradient in expected.items():
         assert_close(actual[name], gradient, tolerance=1e-4)
@@ -182,7 +182,7 @@ def test_blocks_are_taken_where_they_save_memory(monkeypatch):
         return keras.KerasTensor((B, T, 8, 64)), keras.KerasTensor((B, 8, S, 64))
 
     def are_in_blocks(B, T, S, training=False, implementation="auto"):
-        return relation_ops.are_in_blocks(*inputs(B, T, S), training, implementation)
+        return query_blocks.are_in_blocks(*inputs(B, T, S), training, implementation)
 
     assert are_in_blocks(64, 512, 512, training=True) is False
     assert are_in_blocks(64, 256, 256) is False
@@ -193,12 +193,12 @@ def test_blocks_are_taken_where_they_save_memory(monkeypatch):
     assert are_in_blocks(None, None, None, True, "transpose_reshape") is False
 
     def size(B, T, S):
-        return relation_ops._block_size(*inputs(B, T, S))
+        return query_blocks._block_size(*inputs(B, T, S))
 
-    assert size(1, 512, 512) == relation_ops.FEWEST
-    assert size(2, 4096, 4096) * 2 * 8 * 4096 <= relation_ops.BLOCK
+    assert size(1, 512, 512) == query_blocks.FEWEST
+    assert size(2, 4096, 4096) * 2 * 8 * 4096 <= query_blocks.BLOCK
     assert size(10**6, 4096, 4096) == 1
-    assert size(None, 4096, 4096) * 8 * 4096 <= relation_ops.BLOCK
+    assert size(None, 4096, 4096) * 8 * 4096 <= query_blocks.BLOCK
 
 
 MEMORY = """

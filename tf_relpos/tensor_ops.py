@@ -1,0 +1,117 @@
+"""What `keras.ops` has no operation for, or none that is fast enough on TensorFlow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+Tensor = Any  # of the backend, of NumPy, or symbolic: Keras has no name for all three
+Shape = tuple[int | None, ...]
+
+
+def known_value(tensor: Tensor) -> np.ndarray | None:
+    """The value of a tensor, or None of one that has no value yet (in a graph, under XLA)."""
+    if not hasattr(tensor, "dtype"):
+        return np.asarray(tensor)
+    try:
+        return np.asarray(ops.convert_to_numpy(tensor))
+    except (TypeError, ValueError, NotImplementedError):
+        return None
+
+
+def has_value(x: Tensor) -> bool:
+    """Whether this runs eagerly."""
+    return known_value(x[(slice(0, 1),) * len(x.shape)]) is not None
+
+
+def exact_dtype(x: Tensor) -> str:
+    """Its dtype, or single precision instead of half."""
+    return keras.backend.result_type(x.dtype, "float32")
+
+
+def heads_first(x: Tensor) -> Tensor:
+    """`[B, T, N, H]` as `[B, N, T, H]`, and back. Products of what has its heads first take less
+    time than einsums, which transpose more."""
+    return ops.transpose(x, (0, 2, 1, 3))
+
+
+def times_transposed(x: Tensor, y: Tensor) -> Tensor:
+    """`x y^T` of the last two axes; those before them are broadcast.
+
+    On TensorFlow by one operation, which reads `y` as it lies: what makes one of Keras's two does
+    not look into the loops of an exported graph.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return ops.matmul(x, ops.swapaxes(y, -1, -2))
+    import tensorflow as tf
+
+    return tf.matmul(x, y, transpose_b=True)
+
+
+def rows_at(table: Tensor, indices: Tensor) -> Tensor:
+    """Rows of the last axis but one: `[..., R, H]` at int32 `[S]`, `[..., S, H]`.
+
+    On TensorFlow by one operation, and likewise `own_rows_at`. Keras's `take` first looks for
+    indices below 0, by five operations, and its `take_along_axis` builds the indices of all axes,
+    by some thirty: more than all else that a step of a search does beside the model.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return ops.take(table, indices, axis=-2)
+    import tensorflow as tf
+
+    return tf.gather(table, indices, axis=-2)
+
+
+def own_rows_at(x: Tensor, indices: Tensor) -> Tensor:
+    """Rows of each sentence: `[B, n, ...]` at int32 `[B, m]`, `[B, m, ...]`."""
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        return tf.gather(x, indices, batch_dims=1)
+    shape = ops.shape(x)
+    first_rows = ops.expand_dims(ops.arange(shape[0], dtype="int32") * shape[1], 1)
+    rows = ops.reshape(first_rows + ops.cast(indices, "int32"), (-1,))
+    selected = ops.take(ops.reshape(x, (shape[0] * shape[1], *shape[2:])), rows, axis=0)
+    return ops.reshape(selected, (shape[0], ops.shape(indices)[1], *shape[2:]))
+
+
+def turns(count: int | Tensor, *sizes: int | Tensor) -> int | Tensor:
+    """The turns of a loop that writes tensors of these sizes, part by part: none where there is
+    nothing to write, which `scatter_update` refuses."""
+    if 0 in [size for size in sizes if isinstance(size, int)]:
+        return 0
+    for size in sizes:
+        if not isinstance(size, int):
+            count = count * ops.minimum(size, 1)
+    return count
+
+
+def with_gradient(
+    function: Callable[..., tuple[Tensor, Any]], gradient: Callable[..., Any], *inputs: Tensor
+) -> Any:
+    """A function's result, with a gradient of its own.
+
+    Args:
+        function: from `inputs` to the result and what `gradient` needs of it beside.
+        gradient: `(inputs, what it needs, gradient of the result) -> gradients of the inputs`.
+        inputs: all tensors that either uses, or JAX's rematerialization loses them.
+    """
+
+    @ops.custom_gradient
+    def call(*inputs: Tensor) -> tuple[Tensor, Callable[..., Any]]:
+        # An eager tape would record, and keep, all that the function makes. A graph does not, and
+        # a second derivative needs to know what was saved from what.
+        stopped = map(ops.stop_gradient, inputs) if has_value(inputs[0]) else inputs
+        result, saved = function(*stopped)
+
+        def backward(*upstream: Any, **named: Any) -> Any:
+            # By its position; on PyTorch by a name, behind the inputs.
+            return gradient(inputs, saved, *(named.values() or upstream))
+
+        return result, backward
+
+    return call(*map(ops.convert_to_tensor, inputs))
