@@ -6,6 +6,7 @@ composes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -32,10 +33,8 @@ class LayerNormalization(keras.layers.LayerNormalization):
         return ops.cast(y, self.compute_dtype)
 
     def _normalize(self, x: Tensor) -> Tensor:
-        centred = x - ops.mean(x, axis=-1, keepdims=True)
-        variance = ops.mean(ops.square(centred), axis=-1, keepdims=True)
-        gamma, beta = ops.cast(self.gamma, x.dtype), ops.cast(self.beta, x.dtype)
-        return centred * ops.rsqrt(variance + self.epsilon) * gamma + beta
+        h, _ = _normalized(x, self.epsilon, lambda x: ops.mean(x, axis=-1, keepdims=True))
+        return h * ops.cast(self.gamma, x.dtype) + ops.cast(self.beta, x.dtype)
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -76,10 +75,7 @@ def layer_normalization(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) 
 
     def normalized(x: Tensor) -> tuple[Tensor, Tensor]:
         mean_of = ops.full((D, 1), 1 / D, dtype=exact)
-        centred = rows(x)
-        centred = centred - ops.matmul(centred, mean_of)
-        scale = ops.rsqrt(ops.matmul(ops.square(centred), mean_of) + epsilon)
-        return centred * scale, scale
+        return _normalized(rows(x), epsilon, lambda x: ops.matmul(x, mean_of))
 
     def normalize(x: Tensor, gamma: Tensor, beta: Tensor) -> tuple[Tensor, None]:
         h, _ = normalized(x)
@@ -100,6 +96,15 @@ def layer_normalization(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) 
         return ops.cast(ops.reshape(dx, shape), dtype), dgamma, dbeta
 
     return with_gradient(normalize, gradient, x, gamma, beta)
+
+
+def _normalized(
+    x: Tensor, epsilon: float, mean: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
+    """`(x - mean) / sqrt(variance + epsilon)`, and the scale that makes it, 1 / sqrt(...)."""
+    centred = x - mean(x)
+    scale = ops.rsqrt(mean(ops.square(centred)) + epsilon)
+    return centred * scale, scale
 
 
 def _is_on_cpu() -> bool:
