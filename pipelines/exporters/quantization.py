@@ -18,14 +18,17 @@ SAVED_MODEL_QUANTIZATIONS: tuple[str, ...] = get_args(SavedModelQuantization)
 LEAST_NUMBERS = 4096
 
 
-def check_quantization(quantization: str, known: Sequence[str] = QUANTIZATIONS) -> None:
-    """Checks a name.
+def check_quantization(
+    quantization: str, known: Sequence[str] = QUANTIZATIONS, form: str | None = None
+) -> None:
+    """Checks a name, of those that are known for a form.
 
     Raises:
         InputError: it is not among those that are known.
     """
     if quantization not in known:
-        raise InputError(f"quantization must be one of {', '.join(known)}, got {quantization}")
+        given = quantization if form is None else f"{quantization} for {form}"
+        raise InputError(f"quantization must be one of {', '.join(known)}, got {given}")
 
 
 def rounded_rows(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -142,4 +142,4 @@ def check_options(name: str, options: ExportOptions) -> None:
             *others, last = takers
             known = f"{', '.join(others)} and {last}" if others else last
             raise InputError(f"{option} is for {known}, got {value} for {name}")
-    check_quantization(quantization, form.quantizations)
+    check_quantization(quantization, form.quantizations, name)

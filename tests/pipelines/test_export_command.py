@@ -77,7 +77,7 @@ def test_tflite(tmp_path, monkeypatch, capsys):
     [
         (
             {"format": "saved_model", "quantization": "int8"},
-            "quantization must be one of none, bfloat16, got int8",
+            "quantization must be one of none, bfloat16, got int8 for saved_model",
         ),
         (
             {"format": "ctranslate2", "beam_size": 2},
