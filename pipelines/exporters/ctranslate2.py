@@ -13,7 +13,7 @@ import sentencepiece
 
 from pipelines.errors import InputError
 from pipelines.exporters.exportable import Exportable
-from pipelines.exporters.quantization import Quantization, check_quantization
+from pipelines.exporters.quantization import QUANTIZATIONS, Quantization, check_quantization
 from pipelines.files.atomic import new_directory
 from pipelines.importing import import_optional
 from pipelines.progress import progress
@@ -54,7 +54,7 @@ def export_ctranslate2(
         InputError: the format cannot hold the model, the directory exists or cannot be written, the
             tokenizer does not belong to the model, or ctranslate2 is not installed.
     """
-    check_quantization(quantization)
+    check_quantization(quantization, QUANTIZATIONS, "ctranslate2")
     translator = exportable.translator
     _check_convertible(translator.model)
     directory = Path(output)

@@ -18,17 +18,15 @@ SAVED_MODEL_QUANTIZATIONS: tuple[str, ...] = get_args(SavedModelQuantization)
 LEAST_NUMBERS = 4096
 
 
-def check_quantization(
-    quantization: str, known: Sequence[str] = QUANTIZATIONS, form: str | None = None
-) -> None:
+def check_quantization(quantization: str, known: Sequence[str], form: str) -> None:
     """Checks a name, of those that are known for a form.
 
     Raises:
         InputError: it is not among those that are known.
     """
     if quantization not in known:
-        given = quantization if form is None else f"{quantization} for {form}"
-        raise InputError(f"quantization must be one of {', '.join(known)}, got {given}")
+        names = ", ".join(known)
+        raise InputError(f"quantization must be one of {names}, got {quantization} for {form}")
 
 
 def rounded_rows(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -65,7 +65,7 @@ def export_saved_model(
         InputError: the version exists, the directory cannot be written, no version is given and
             the newest is another run's, or a model that Keras has quantized is to be in bfloat16.
     """
-    check_quantization(quantization, SAVED_MODEL_QUANTIZATIONS)
+    check_quantization(quantization, SAVED_MODEL_QUANTIZATIONS, "saved_model")
     source, model = exportable.source(), exportable.translator.model
     if quantization == "bfloat16":
         exportable.check_is_not_quantized()

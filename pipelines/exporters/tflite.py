@@ -19,7 +19,7 @@ from pipelines.exporters.attention_graph import attention_graph
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.flatbuffer import completed
 from pipelines.exporters.packed_model import pack
-from pipelines.exporters.quantization import Quantization, check_quantization
+from pipelines.exporters.quantization import QUANTIZATIONS, Quantization, check_quantization
 from pipelines.exporters.search_graph import search_graph
 from pipelines.files.atomic import new_file
 from pipelines.progress import progress
@@ -105,7 +105,7 @@ def write_model(
     translator = exportable.translator
     if max_source_length is None:
         max_source_length = min(_MAX_SOURCE_LENGTH, translator.max_source_length)
-    check_quantization(quantization)
+    check_quantization(quantization, QUANTIZATIONS, "tflite")
     _check_numbers(translator, max_source_length, max_target_length)
     exportable.check_is_not_quantized()
     tokenizer = exportable.tokenizer()

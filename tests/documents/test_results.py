@@ -253,6 +253,14 @@ def test_speed_and_memory_are_as_measured():
         assert report.training_steps(measured, sizes) in page
     memory = speed("training_memory_big_avx512")["megabytes"]
     assert f"{memory['relative'] / memory['sinusoidal']:.3f}" in page
+    (core,) = speed("attention_big_bfloat16_amx")["ratios"]
+    auto, *others = (f"{ratio:.2f}" for ratio in core["over_plain"].values())
+    assert f"its core takes {auto} times plain attention's there, and {min(others)} to" in page
+    turns = speed("training_memory_big_mixed_bfloat16_amx")["megabytes_of_turns"]
+    for position, words in (("sinusoidal", "had {} to {} MB"), ("relative", "{} to {}.")):
+        sizes = [turn[position] for turn in turns]
+        told = words.format(f"{min(sizes):,.0f}", f"{max(sizes):,.0f}")
+        assert told in page.replace("\n", " ")
     for kind in ("", "_avx512"):
         assert report.trainings({p: speed(f"opennmt_{p}{kind}") for p in ("tiny", "base")}) in page
     assert report.trainings({"tiny": speed("opennmt_tiny_amx")}) in page

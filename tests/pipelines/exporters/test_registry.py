@@ -49,7 +49,9 @@ def test_options_of_other_forms_are_refused():
     check_options("saved_model", ExportOptions(quantization="none", version=3))
     with pytest.raises(InputError, match="^version is for saved_model, got 3 for tflite"):
         check_options("tflite", ExportOptions(version=3))
-    with pytest.raises(InputError, match="bfloat16, got int8 for saved_model$"):
+    with pytest.raises(
+        InputError, match="^quantization must be one of none, bfloat16, got int8 for saved_model$"
+    ):
         check_options("saved_model", ExportOptions(quantization="int8"))
     with pytest.raises(InputError, match="must be one of none, float16, int8, got bfloat16"):
         check_options("ctranslate2", ExportOptions(quantization="bfloat16"))

@@ -198,7 +198,9 @@ def test_a_model_in_bfloat16_is_another_version(tmp_path):
 def test_other_quantizations_are_refused(tmp_path):
     translator, _ = serving_model.exported()
     exportable = Exportable(translator, serving_model.tokenizer_path())
-    with pytest.raises(InputError, match="^quantization must be one of none, bfloat16, got int8$"):
+    with pytest.raises(
+        InputError, match="^quantization must be one of none, bfloat16, got int8 for saved_model$"
+    ):
         export_saved_model(exportable, tmp_path / "m", quantization="int8")
     exportable = Exportable(
         Translator(quantized(), translator.tokenizer), serving_model.tokenizer_path()
