@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from pipelines.errors import InputError
 
 _PROC = Path("/proc")
+
+Number = TypeVar("Number", float, list[float])
 
 
 def check_can_be_measured() -> None:
@@ -18,11 +22,11 @@ def check_can_be_measured() -> None:
         raise InputError("memory can be measured on Linux alone, where there is a /proc")
 
 
-def in_a_process(function: Callable[..., float], *arguments: object) -> float:
+def in_a_process(function: Callable[..., Number], *arguments: object) -> Number:
     """What a function of a module returns in a process of its own: a peak never falls.
 
     Args:
-        function: prints nothing after its result has been made.
+        function: gives a number or a list of them, and prints nothing after it has been made.
         arguments: whose `repr` is Python that the module of the function understands.
 
     Raises:
@@ -35,7 +39,8 @@ def in_a_process(function: Callable[..., float], *arguments: object) -> float:
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1]
         raise InputError(f"measuring {arguments} failed: {last}")
-    return float(done.stdout.split()[-1])
+    result: Number = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def megabytes_more(call: Callable[[], object]) -> float:

@@ -3,6 +3,10 @@
 The most that a process holds while it takes updates of a preset, weights, optimizer and TensorFlow
 itself included, with relative positions over one with sinusoids: the medians of several processes,
 which differ by some per cent. Linux alone.
+
+And, beside it, the most that tensors of 256 KiB and more took of that: oneDNN's allocator, which
+counts them, gives nothing back to the system and takes regions of it that double in size, so that a
+process whose tensors need a little more may hold much more.
 """
 
 import statistics
@@ -45,23 +49,33 @@ def main(arguments: Sequence[str]) -> None:
     turns = []
     for _ in range(flags.turns):
         turn = {p: in_a_process(measured, p, flags) for p in training_step.CONTESTANTS}
-        print(*(f"{p} {size:,.0f} MB" for p, size in turn.items()), sep=", ", flush=True)
+        print(*(f"{p} {all_:,.0f} MB" for p, (all_, _) in turn.items()), sep=", ", flush=True)
         turns.append(turn)
-    megabytes = {p: statistics.median(turn[p] for turn in turns) for p in turns[0]}
-    for position, size in megabytes.items():
-        ratio = size / megabytes["sinusoidal"]
+    kinds = ("megabytes", "tensor_megabytes")
+    results: dict[str, dict[str, float]] = {
+        kind: {p: statistics.median(turn[p][i] for turn in turns) for p in turns[0]}
+        for i, kind in enumerate(kinds)
+    }
+    for position, size in results["megabytes"].items():
+        ratio = size / results["megabytes"]["sinusoidal"]
         print(f"{position}: {size:,.0f} MB, {ratio:.3f} of sinusoidal")
-    write_results(
-        flags.output, settings=settings_of(flags), megabytes=megabytes, megabytes_of_turns=turns
-    )
+    of_turns = [{p: all_ for p, (all_, _) in turn.items()} for turn in turns]
+    write_results(flags.output, settings=settings_of(flags), **results, megabytes_of_turns=of_turns)
 
 
-def measured(position: str, flags: Benchmark) -> float:
-    """The most megabytes that the process has held after some updates of a contestant."""
+def measured(position: str, flags: Benchmark) -> list[float]:
+    """The most megabytes that the process has held after some updates of a contestant, and that its
+    large tensors have taken: 0 where no allocator counts them."""
     update = training_step.update_of(flags, position)
     for _ in range(_UPDATES):
         update()
-    return peak_megabytes()
+    import tensorflow as tf
+
+    try:
+        tensors = tf.config.experimental.get_memory_info("CPU:0")["peak"] / 1e6
+    except ValueError:  # TensorFlow's own allocator counts nothing
+        tensors = 0.0
+    return [peak_megabytes(), tensors]
 
 
 if __name__ == "__main__":

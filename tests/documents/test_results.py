@@ -256,11 +256,16 @@ def test_speed_and_memory_are_as_measured():
     (core,) = speed("attention_big_bfloat16_amx")["ratios"]
     auto, *others = (f"{ratio:.2f}" for ratio in core["over_plain"].values())
     assert f"its core takes {auto} times plain attention's there, and {min(others)} to" in page
-    turns = speed("training_memory_big_mixed_bfloat16_amx")["megabytes_of_turns"]
-    for position, words in (("sinusoidal", "had {} to {} MB"), ("relative", "{} to {}.")):
-        sizes = [turn[position] for turn in turns]
-        told = words.format(f"{min(sizes):,.0f}", f"{max(sizes):,.0f}")
-        assert told in page.replace("\n", " ")
+    big, base = (
+        speed(f"training_memory_{preset}_mixed_bfloat16_amx")["tensor_megabytes"]
+        for preset in ("big", "base")
+    )
+    told = (
+        f"take {big['sinusoidal']:,.0f} MB at most with sinusoids and {big['relative']:,.0f} with "
+        f"relative positions, {big['relative'] / big['sinusoidal']:.3f} times as much, and those "
+        f"of `base` {base['relative'] / base['sinusoidal']:.3f} times"
+    )
+    assert told in page.replace("\n", " ")
     for kind in ("", "_avx512"):
         assert report.trainings({p: speed(f"opennmt_{p}{kind}") for p in ("tiny", "base")}) in page
     assert report.trainings({"tiny": speed("opennmt_tiny_amx")}) in page

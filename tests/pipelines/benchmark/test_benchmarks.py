@@ -82,11 +82,13 @@ def test_training_step(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_training_memory(tmp_path, monkeypatch):
-    sizes = {"preset": "tiny", "vocabulary_size": 20, "tokens": 12, "length": 4, "turns": 2}
+    sizes = {"preset": "tiny", "vocabulary_size": 2000, "tokens": 12, "length": 4, "turns": 2}
     results = measure(training_memory.main, tmp_path, monkeypatch, **sizes)
     assert len(results["megabytes_of_turns"]) == 2
     assert set(results["megabytes"]) == set(training_step.CONTESTANTS)
-    assert all(100 < megabytes < 10_000 for megabytes in results["megabytes"].values())
+    for position, megabytes in results["megabytes"].items():
+        assert 100 < megabytes < 10_000
+        assert 0 < results["tensor_megabytes"][position] < megabytes / 2
 
 
 @pytest.mark.slow
