@@ -6,11 +6,8 @@ import os
 import zlib
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-if os.environ.get("KERAS_BACKEND") == "jax":  # which compiles each operation for each shape
-    os.environ.setdefault(
-        "XLA_FLAGS",
-        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
-    )
+# What is compiled for a test runs once or twice.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 if (
     os.environ.get("KERAS_BACKEND") == "torch"
 ):  # whose threads wait for each other, worker by worker
