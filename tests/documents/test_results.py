@@ -223,19 +223,23 @@ def speed(stem):
 
 def test_attention_is_as_measured():
     page = read(PAGES / "speed.md")
-    found = speed("attention_float32")
-    assert all(attention.markdown(found, k) in page for k in (8, 64))
-    assert f"at {attention.share_of_best(found):.0%} of the points with AVX2" in page
-    found = speed("attention_float32_avx2")
-    assert attention.markdown(found, 16) in page
-    assert f"{attention.share_of_best(found):.0%} of those of {found['date']}" in page
-    for dtype in ("float32", "bfloat16"):
-        found = speed(f"attention_{dtype}_avx512")
-        assert found["settings"]["dtype"] == dtype
-        assert attention.markdown(found, 16) in page
-        assert f"{attention.share_of_best(found):.0%} of those in {dtype}" in page
-    found = speed("attention_float32_short_avx512")
-    assert all(attention.markdown(found, k) in page for k in (8, 64))
+    shares = {}
+    for stem in (
+        "float32_amx",
+        "bfloat16_amx",
+        "float32_avx512",
+        "bfloat16_avx512",
+        "float32_avx2",
+    ):
+        found = speed(f"attention_{stem}")
+        assert found["settings"]["dtype"] == stem.partition("_")[0]
+        assert attention.markdown(found) in page
+        shares[stem] = f"{attention.share_of_best(found):.0%}"
+    told = (
+        "with AMX at {float32_amx} in float32 and {bfloat16_amx} in bfloat16, with AVX-512 at "
+        "{float32_avx512} and {bfloat16_avx512}, with AVX2 at {float32_avx2}"
+    )
+    assert told.format(**shares) in page.replace("\n", " ")
 
 
 def test_speed_and_memory_are_as_measured():
@@ -266,9 +270,8 @@ def test_speed_and_memory_are_as_measured():
         f"of `base` {base['relative'] / base['sinusoidal']:.3f} times"
     )
     assert told in page.replace("\n", " ")
-    for kind in ("", "_avx512"):
+    for kind in ("", "_avx512", "_amx"):
         assert report.trainings({p: speed(f"opennmt_{p}{kind}") for p in ("tiny", "base")}) in page
-    assert report.trainings({"tiny": speed("opennmt_tiny_amx")}) in page
     tiny = {"`tiny`": "", "`tiny`, no oneDNN": "_without_onednn"}
     for kind, stems in (("", {**tiny, "`base`": "_base"}), ("_avx2", tiny)):
         models = {name: speed(f"decoding{kind}{stem}") for name, stem in stems.items()}
