@@ -84,21 +84,17 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def markdown(results: Mapping[str, Any]) -> str:
-    """`auto` over plain attention, and the whole layer over Keras's, by length (and k, if there are
-    several)."""
+    """`auto` over plain attention, and the whole layer over Keras's, by k and length."""
     by_place = {(r["xla"], r["table"], r["k"], r["T"]): r for r in results["ratios"]}
     columns = list(dict.fromkeys((xla, table) for xla, table, _, _ in by_place))
     names = [f"{table}{', XLA' if xla else ''}" for xla, table in columns]
-    rows = sorted({(k, length) for _, _, k, length in by_place})
-    has_ks = len({k for k, _ in rows}) > 1
-    head = ["T", *(f"core, {name}" for name in names), *(f"layer, {name}" for name in names)]
-    head = ["k"] * has_ks + head
+    head = ["k", "T", *(f"core, {name}" for name in names), *(f"layer, {name}" for name in names)]
     lines = [head, ["---"] * len(head)]
-    for k, length in rows:
+    for k, length in sorted({(k, length) for _, _, k, length in by_place}):
         records = [by_place[(*column, k, length)] for column in columns]
         core = [f"{record['over_plain']['auto']:.2f}" for record in records]
         layer = [f"{record['over_keras']:.2f}" for record in records]
-        lines.append([str(k)] * has_ks + [f"{length:,}", *core, *layer])
+        lines.append([str(k), f"{length:,}", *core, *layer])
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 

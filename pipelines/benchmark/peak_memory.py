@@ -13,7 +13,7 @@ from pipelines.errors import InputError
 
 _PROC = Path("/proc")
 
-Number = TypeVar("Number", float, list[float])
+Measured = TypeVar("Measured", float, dict[str, float])
 
 
 def check_can_be_measured() -> None:
@@ -22,11 +22,11 @@ def check_can_be_measured() -> None:
         raise InputError("memory can be measured on Linux alone, where there is a /proc")
 
 
-def in_a_process(function: Callable[..., Number], *arguments: object) -> Number:
+def in_a_process(function: Callable[..., Measured], *arguments: object) -> Measured:
     """What a function of a module returns in a process of its own: a peak never falls.
 
     Args:
-        function: gives a number or a list of them, and prints nothing after it has been made.
+        function: prints nothing after its result has been made.
         arguments: whose `repr` is Python that the module of the function understands.
 
     Raises:
@@ -34,12 +34,13 @@ def in_a_process(function: Callable[..., Number], *arguments: object) -> Number:
     """
     spec = sys.modules[function.__module__].__spec__  # which knows the name of "__main__", too
     assert spec
-    code = f"from {spec.name} import *; print({function.__name__}(*{arguments!r}))"
+    call = f"{function.__name__}(*{arguments!r})"
+    code = f"import json; from {spec.name} import *; print(json.dumps({call}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     if done.returncode:
         last = done.stderr.strip().splitlines()[-1]
         raise InputError(f"measuring {arguments} failed: {last}")
-    result: Number = json.loads(done.stdout.splitlines()[-1])
+    result: Measured = json.loads(done.stdout.splitlines()[-1])
     return result
 
 
@@ -59,3 +60,15 @@ def peak_megabytes(process: int | str = "self") -> float:
     status = (_PROC / str(process) / "status").read_text(encoding="utf-8", errors="replace")
     _, found, rest = status.partition("VmHWM:")
     return int(rest.split()[0]) / 1000 if found else 0.0
+
+
+def peak_tensor_megabytes() -> float | None:
+    """The most that this process's tensors of 256 KiB and more have taken so far, by oneDNN's
+    allocator, which counts them; None where TensorFlow's own one hands them out, which does not."""
+    import tensorflow as tf
+
+    try:
+        peak: int = tf.config.experimental.get_memory_info("CPU:0")["peak"]
+    except ValueError:
+        return None
+    return peak / 1e6

@@ -4,9 +4,9 @@ The most that a process holds while it takes updates of a preset, weights, optim
 itself included, with relative positions over one with sinusoids: the medians of several processes,
 which differ by some per cent. Linux alone.
 
-And, beside it, the most that tensors of 256 KiB and more took of that: oneDNN's allocator, which
-counts them, gives nothing back to the system and takes regions of it that double in size, so that a
-process whose tensors need a little more may hold much more.
+And the most that the tensors took of it, where they are counted: the allocator of oneDNN takes
+regions of memory that double in size and gives none back, so that a process whose tensors need a
+little more may hold much more.
 """
 
 import statistics
@@ -16,11 +16,17 @@ from typing import Literal
 
 from pipelines.benchmark import training_step
 from pipelines.benchmark.measuring import settings_of, write_results
-from pipelines.benchmark.peak_memory import check_can_be_measured, in_a_process, peak_megabytes
+from pipelines.benchmark.peak_memory import (
+    check_can_be_measured,
+    in_a_process,
+    peak_megabytes,
+    peak_tensor_megabytes,
+)
 from pipelines.command_line import parse_flags, run
 from pipelines.errors import check_positive
 
 _UPDATES = 3  # the first one compiles
+_NAMES = {"megabytes": "the process", "tensor_megabytes": "its tensors"}
 
 
 @dataclass(frozen=True)
@@ -49,33 +55,29 @@ def main(arguments: Sequence[str]) -> None:
     turns = []
     for _ in range(flags.turns):
         turn = {p: in_a_process(measured, p, flags) for p in training_step.CONTESTANTS}
-        print(*(f"{p} {all_:,.0f} MB" for p, (all_, _) in turn.items()), sep=", ", flush=True)
+        print(*(f"{p} {m['megabytes']:,.0f} MB" for p, m in turn.items()), sep=", ", flush=True)
         turns.append(turn)
-    kinds = ("megabytes", "tensor_megabytes")
-    results: dict[str, dict[str, float]] = {
-        kind: {p: statistics.median(turn[p][i] for turn in turns) for p in turns[0]}
-        for i, kind in enumerate(kinds)
+    medians: dict[str, dict[str, float]] = {
+        kind: {p: statistics.median(turn[p][kind] for turn in turns) for p in turns[0]}
+        for kind in turns[0]["sinusoidal"]
     }
-    for position, size in results["megabytes"].items():
-        ratio = size / results["megabytes"]["sinusoidal"]
-        print(f"{position}: {size:,.0f} MB, {ratio:.3f} of sinusoidal")
-    of_turns = [{p: all_ for p, (all_, _) in turn.items()} for turn in turns]
-    write_results(flags.output, settings=settings_of(flags), **results, megabytes_of_turns=of_turns)
+    for kind, sizes in medians.items():
+        for position, size in sizes.items():
+            ratio = size / sizes["sinusoidal"]
+            print(f"{_NAMES[kind]}, {position}: {size:,.0f} MB, {ratio:.3f} of sinusoidal")
+    of_turns = [{p: m["megabytes"] for p, m in turn.items()} for turn in turns]
+    write_results(flags.output, settings=settings_of(flags), **medians, megabytes_of_turns=of_turns)
 
 
-def measured(position: str, flags: Benchmark) -> list[float]:
+def measured(position: str, flags: Benchmark) -> dict[str, float]:
     """The most megabytes that the process has held after some updates of a contestant, and that its
-    large tensors have taken: 0 where no allocator counts them."""
+    tensors have taken, where they are counted."""
     update = training_step.update_of(flags, position)
     for _ in range(_UPDATES):
         update()
-    import tensorflow as tf
-
-    try:
-        tensors = tf.config.experimental.get_memory_info("CPU:0")["peak"] / 1e6
-    except ValueError:  # TensorFlow's own allocator counts nothing
-        tensors = 0.0
-    return [peak_megabytes(), tensors]
+    tensors = peak_tensor_megabytes()
+    counted = {} if tensors is None else {"tensor_megabytes": tensors}
+    return {"megabytes": peak_megabytes(), **counted}
 
 
 if __name__ == "__main__":

@@ -23,7 +23,6 @@ CONFIG = {
     "encoder_layers": 1,
     "decoder_layers": 1,
     "max_relative_position": 2,
-    "implementation": "transpose_reshape",  # whose graphs are the smallest
     "dropout": 0.0,
 }
 

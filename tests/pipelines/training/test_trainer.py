@@ -25,7 +25,7 @@ CONFIG = TransformerConfig(
     encoder_layers=1,
     decoder_layers=1,
     max_relative_position=2,
-    implementation="transpose_reshape",  # whose graphs are the smallest: it is no matter here
+    implementation="transpose_reshape",  # the smallest graph: the trainer is tested here
     dropout=0.0,
 )
 DROPOUT = TransformerConfig(**{**vars(CONFIG), "dropout": 0.3, "attention_dropout": 0.2})
