@@ -33,6 +33,20 @@ def load_tensorflow() -> None:
         tensorflow.config.list_physical_devices()
 
 
+def load_jax() -> None:
+    """Makes JAX the backend of Keras, which nothing has imported yet.
+
+    Raises:
+        InputError: another one is asked for, or JAX is not installed.
+    """
+    backend = os.environ.setdefault("KERAS_BACKEND", "jax")
+    if backend != "jax":
+        raise InputError(f"KERAS_BACKEND must be jax for this command, got {backend}")
+    # JAX would take most of a GPU at once, on which another framework is measured as well.
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
+    import_optional("jax", "jax", extra="test")
+
+
 @contextlib.contextmanager
 def _nothing_collected() -> Iterator[None]:
     """Imports without looking for garbage, which takes time and finds none.

@@ -31,7 +31,14 @@ from tf_relpos.relation_ops import (
     sum_by_label,
 )
 from tf_relpos.relations import RelativePositions
-from tf_relpos.tensor_ops import Tensor, exact_dtype, has_value, heads_first, with_gradient
+from tf_relpos.tensor_ops import (
+    Tensor,
+    exact_dtype,
+    has_gpu,
+    has_value,
+    heads_first,
+    with_gradient,
+)
 
 # Queries of a block: an eighth of all, and at least so many.
 FEWEST = 128
@@ -73,7 +80,8 @@ class Band(NamedTuple):
 
 def bands_of(relations: Relations, query: Tensor, key: Tensor, training: Any) -> list[Band]:
     """The blocks of queries; none where sizes are not known, bands save little, there is no
-    gradient to keep weights for, or the weights of all pairs are too many to be kept.
+    gradient to keep weights for, the weights of all pairs are too many to be kept, or on a GPU,
+    for which one large operation takes less time than several.
 
     Args:
         relations: see `tf_relpos.relation_ops`.
@@ -81,7 +89,7 @@ def bands_of(relations: Relations, query: Tensor, key: Tensor, training: Any) ->
         key: `[B, N, S, H]`.
         training: whether a gradient is to be expected.
     """
-    if not isinstance(relations, RelativePositions):
+    if not isinstance(relations, RelativePositions) or has_gpu():
         return []
     T, S, k, offset = relations
     if not all(isinstance(size, int) for size in relations) or k == 0:

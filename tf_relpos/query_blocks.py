@@ -21,7 +21,15 @@ from tf_relpos.relation_ops import (
     tensors_of,
 )
 from tf_relpos.relations import RelativePositions
-from tf_relpos.tensor_ops import Tensor, exact_dtype, has_value, heads_first, turns, with_gradient
+from tf_relpos.tensor_ops import (
+    Tensor,
+    exact_dtype,
+    has_gpu,
+    has_value,
+    heads_first,
+    turns,
+    with_gradient,
+)
 
 # Pairs of a sentence, T S, up to which all queries are computed at once in training; in inference,
 # where blocks cost less, a quarter of that. Beyond: elements of the weights of one block,
@@ -29,6 +37,11 @@ from tf_relpos.tensor_ops import Tensor, exact_dtype, has_value, heads_first, tu
 WIDEST = 512 * 512
 BLOCK = 1 << 20
 FEWEST = 64
+
+# On a GPU, which small blocks leave idle: elements of all weights, [B, N, T, S], up to which all
+# queries are computed at once in training, and of the weights of one block.
+MOST_ON_GPU = 1 << 30
+BLOCK_ON_GPU = 1 << 26
 
 
 def attend_in_blocks(
@@ -166,7 +179,10 @@ def are_in_blocks(
         if not trains:
             return True
         return False if implementation == "transpose_reshape" else None
-    return not _are_few(query, key, WIDEST if trains else WIDEST // 4)
+    part = 1 if trains else 4
+    if has_gpu() and query.shape[0] is not None:
+        return query.shape[0] * key.shape[1] * T * S > MOST_ON_GPU // part
+    return not _are_few(query, key, WIDEST // part)
 
 
 def _join(results: Sequence[Tensor]) -> Tensor:
@@ -372,7 +388,8 @@ def _block_size(query: Tensor, key: Tensor) -> int | Tensor:
     """How many queries make a block."""
     _, T, N, _ = ops.shape(query)
     each = (query.shape[0] or 1) * N * ops.shape(key)[2]
+    block = BLOCK_ON_GPU if has_gpu() else BLOCK
     if isinstance(each, int) and isinstance(T, int):
-        return max(min(BLOCK // max(each, 1), max(T // 8, FEWEST), T), 1)
-    size = ops.minimum(BLOCK // ops.maximum(each, 1), ops.maximum(T // 8, FEWEST))
+        return max(min(block // max(each, 1), max(T // 8, FEWEST), T), 1)
+    size = ops.minimum(block // ops.maximum(each, 1), ops.maximum(T // 8, FEWEST))
     return ops.maximum(ops.minimum(size, T), 1)  # T may be 0, in an empty batch

@@ -34,9 +34,11 @@ from keras import ops
 
 from tf_relpos.config import IMPLEMENTATIONS, check_choice
 from tf_relpos.relations import RelativePositions
-from tf_relpos.tensor_ops import Tensor, exact_dtype, with_gradient
+from tf_relpos.tensor_ops import Tensor, exact_dtype, has_gpu, picks_in_place, with_gradient
 
 Relations = Tensor | RelativePositions
+
+LONGEST_ON_GPU = 128  # S up to which "auto" is the paper's form there
 
 
 def relation_scores(
@@ -97,11 +99,12 @@ def relation_values(
 
 def choose_implementation(implementation: str, relations: Relations, table: Tensor) -> str:
     """Resolves "auto": bucketing, save for one query, which the paper's form needs one product for,
-    and where a graph knows that sentences are short for the table.
+    and where a graph knows that sentences are short.
 
     `pipelines.benchmark.attention` measured it on CPU cores (results beside it), with R = 17, 33
     and 129: where all sentences have the labels `[T, S]`, bucketing is the faster one from about
-    S = 3 R / 2 on, or S = R if the table has heads.
+    S = 3 R / 2 on, or S = R if the table has heads. On a GPU (`pipelines.benchmark.gpu_attention`)
+    the paper's form is at 64 positions, and bucketing at 1,024.
 
     Raises:
         ValueError: `implementation` is none of `IMPLEMENTATIONS`.
@@ -116,6 +119,8 @@ def choose_implementation(implementation: str, relations: Relations, table: Tens
         T, S = relations.shape
     is_one = isinstance(T, int) and T == 1
     longest = num_labels if heads else 3 * num_labels // 2
+    if has_gpu():
+        longest = LONGEST_ON_GPU if isinstance(relations, RelativePositions) else 0
     is_short = isinstance(S, int) and longest >= S
     return "transpose_reshape" if is_one or is_short else "bucketed"
 
@@ -180,7 +185,7 @@ def _transposed(x: Tensor, axes: str, order: str) -> Tensor:
 
 def pick_by_label(per_label: Tensor, relations: Relations) -> Tensor:
     """`[B, N, T, S]`: for every pair the number of its label, as `label_scores` lays them out."""
-    num_labels = ops.shape(per_label)[1 if is_shared(relations) else 2]
+    num_labels = ops.shape(per_label)[_axes(relations).index("r")]
     tensors, from_tensors = tensors_of(relations)
 
     def pick(per_label: Tensor, *tensors: Tensor) -> tuple[Tensor, None]:
@@ -226,6 +231,8 @@ def _pick(per_label: Tensor, relations: Relations) -> Tensor:
         pairs = _pick_rows(ops.reshape(per_label, (B * T, R, N)), relations)
         S = ops.shape(relations)[2]
         return ops.transpose(ops.reshape(pairs, (B, T, S, N)), (0, 3, 1, 2))
+    if _axes(relations) == "bntr":
+        return _pick_in_place(per_label, relations)
     T, R, B, N = ops.shape(per_label)
     pairs = _pick_rows(ops.reshape(per_label, (T, R, B * N)), relations)
     is_positions = isinstance(relations, RelativePositions)
@@ -238,9 +245,51 @@ def _sum(per_pair: Tensor, relations: Relations, num_labels: int) -> Tensor:
     if not is_shared(relations):
         pairs = ops.reshape(ops.transpose(per_pair, (0, 2, 3, 1)), (B * T, S, N))
         return ops.reshape(_sum_rows(pairs, relations, num_labels), (B, T, num_labels, N))
+    if _axes(relations) == "bntr":
+        return _sum_in_place(per_pair, relations)
     pairs = ops.transpose(ops.reshape(per_pair, (B * N, T * S)))
     pairs = ops.reshape(pairs, (T, S, B * N))
     return ops.reshape(_sum_rows(pairs, relations, num_labels), (T, num_labels, B, N))
+
+
+def _pick_in_place(per_label: Tensor, positions: RelativePositions) -> Tensor:
+    """From `[B, N, T, R]` to `[B, N, T, S]`."""
+    B, N, T, R = ops.shape(per_label)
+    rows = ops.reshape(ops.arange(B * N * T, dtype="int32") * R, (B, N, T, 1))
+    return ops.take(ops.reshape(per_label, (-1,)), rows + positions.ids, axis=0)
+
+
+def _sum_in_place(per_pair: Tensor, positions: RelativePositions) -> Tensor:
+    """From `[B, N, T, S]` to `[B, N, T, R]`; see `_sum_positions`."""
+    k = positions.max_relative_position
+    B, N, T, S = ops.shape(per_pair)
+    exact = exact_dtype(per_pair)
+    if isinstance(k, int) and k == 0:
+        sums = ops.sum(ops.cast(per_pair, exact), axis=-1, keepdims=True)
+        return ops.cast(sums, per_pair.dtype)
+    distances, keys, is_there = _distances(positions, T, S)
+    sides = [
+        ops.cast(
+            ops.sum(ops.cast(ops.where(is_far, per_pair, 0), exact), axis=-1, keepdims=True),
+            per_pair.dtype,
+        )
+        for is_far in (distances <= -k, distances >= k)
+    ]
+    places = ops.clip(keys, 0, S - 1)
+    near = ops.take_along_axis(per_pair, ops.expand_dims(places, (0, 1)), axis=-1)
+    near = ops.where(is_there, near, 0)
+    return ops.concatenate([sides[0], near, sides[1]], axis=-1)
+
+
+def _distances(positions: RelativePositions, T: Any, S: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """How far keys are from queries, `[T, S]`; and for the distances within k the keys, which need
+    not be there, and whether they are, `[T, R - 2]`."""
+    k = positions.max_relative_position
+    queries = ops.expand_dims(ops.arange(T, dtype="int32"), 1)
+    queries += ops.cast(positions.query_offset, "int32")
+    keys = queries + ops.arange(1 - k, k, dtype="int32")
+    distances = ops.expand_dims(ops.arange(S, dtype="int32"), 0) - queries
+    return distances, keys, (keys >= 0) & (keys < S)
 
 
 def _pick_rows(per_label: Tensor, relations: Relations) -> Tensor:
@@ -280,13 +329,10 @@ def _sum_positions(pairs: Tensor, positions: RelativePositions) -> Tensor:
     T, S, X = ops.shape(pairs)
     if isinstance(k, int) and k == 0:
         return ops.sum(pairs, axis=1, keepdims=True)
-    rows = ops.expand_dims(ops.arange(T, dtype="int32"), 1)
-    queries = rows + ops.cast(positions.query_offset, "int32")
-    distances = ops.expand_dims(ops.arange(S, dtype="int32"), 0) - queries
+    distances, keys, is_there = _distances(positions, T, S)
     far = ops.stack([distances <= -k, distances >= k], axis=1)  # [T, 2, S]
     sides = ops.matmul(ops.cast(far, pairs.dtype), pairs)
-    keys = queries + ops.arange(1 - k, k, dtype="int32")  # [T, R - 2]
-    is_there = (keys >= 0) & (keys < S)
+    rows = ops.expand_dims(ops.arange(T, dtype="int32"), 1)
     near = ops.take(
         ops.reshape(pairs, (T * S, X)), ops.clip(keys, 0, S - 1) + S * rows, axis=0
     ) * ops.cast(ops.expand_dims(is_there, -1), pairs.dtype)
@@ -336,6 +382,9 @@ def is_shared(relations: Relations) -> bool:
 
 
 def _axes(relations: Relations) -> str:
+    """Those of numbers by label: where rows are copied, each has all sentences and heads."""
+    if isinstance(relations, RelativePositions) and picks_in_place():
+        return "bntr"
     return "trbn" if is_shared(relations) else "btrn"
 
 
@@ -348,10 +397,34 @@ def _vector_axes(table: Tensor, a: Tensor) -> str:
 def _vectors_of_pairs(relations: Relations, table: Tensor, dtype: str) -> Tensor:
     """`a_ij`: `[T, S, H]` or `[B, T, S, H]`, with a leading N if the table has one."""
     if isinstance(relations, RelativePositions):
-        return ops.take(table, relations.ids, axis=-2)
+        return _vectors_of_positions(relations, table)
     relations = int32_labels(relations, table.shape[-2])
     last = table.shape[-2] - 1
     a = ops.take(table, ops.clip(relations, 0, last), axis=-2)
     is_edge = (relations >= 0) & (relations <= last)
     a = a * ops.expand_dims(ops.cast(is_edge, dtype), -1)
     return ops.sum(a, axis=-2) if len(relations.shape) == 4 else a
+
+
+def _vectors_of_positions(positions: RelativePositions, table: Tensor) -> Tensor:
+    """The same of positions. Its own gradient would add up vectors one after the other, all of a
+    label in one place, for which a GPU takes hundreds of times as long."""
+    if not picks_in_place():
+        return ops.take(table, positions.ids, axis=-2)
+    tensors, from_tensors = tensors_of(positions)
+
+    def take(table: Tensor, *tensors: Tensor) -> tuple[Tensor, None]:
+        return ops.take(table, from_tensors(*tensors).ids, axis=-2), None
+
+    def gradient(inputs: Any, saved: None, by_vectors: Tensor) -> tuple[Tensor | None, ...]:
+        table, *tensors = inputs
+        *heads, T, S, H = ops.shape(by_vectors)
+        if heads:
+            by_vectors = ops.transpose(by_vectors, (1, 2, 0, 3))
+        pairs = ops.reshape(by_vectors, (T, S, math.prod(heads) * H))
+        sums = _sum_positions(pairs, from_tensors(*tensors))
+        sums = ops.cast(ops.sum(ops.cast(sums, exact_dtype(sums)), axis=0), table.dtype)
+        sums = ops.swapaxes(ops.reshape(sums, (-1, *heads, H)), 0, -2) if heads else sums
+        return sums, *(None for _ in tensors)
+
+    return with_gradient(take, gradient, table, *tensors)

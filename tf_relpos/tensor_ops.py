@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,29 @@ def has_value(x: Tensor) -> bool:
 def exact_dtype(x: Tensor) -> str:
     """Its dtype, or single precision instead of half."""
     return keras.backend.result_type(x.dtype, "float32")
+
+
+@functools.cache
+def has_gpu() -> bool:
+    """Whether the backend computes on a GPU."""
+    backend = keras.backend.backend()
+    if backend == "jax":
+        import jax
+
+        return jax.default_backend() == "gpu"
+    if backend == "torch":
+        import torch
+
+        return torch.cuda.is_available()
+    import tensorflow as tf
+
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
+def picks_in_place() -> bool:
+    """Whether numbers of all pairs are picked from where a product left them. On CPUs TensorFlow
+    copies rows, which all sentences and heads make together, faster than single numbers."""
+    return keras.backend.backend() != "tensorflow" or has_gpu()
 
 
 def heads_first(x: Tensor) -> Tensor:

@@ -44,12 +44,20 @@ def settings_of(flags: object) -> dict[str, object]:
     return {name: value for name, value in vars(flags).items() if name != "output"}
 
 
-def write_results(path: str | None, **results: object) -> None:
-    """Writes a JSON file with the date, the device and the results, if a path is given."""
-    if path:
-        from pipelines.training.devices import description  # TensorFlow, which is slow
+def write_results(path: str | None, device: str | None = None, /, **results: object) -> None:
+    """Writes a JSON file with the date, the device and the results, if a path is given.
 
-        record = {"date": str(date.today()), "device": description(), **results}
+    Args:
+        path: of the file.
+        device: what was measured on; TensorFlow's unless given.
+        **results: what was measured.
+    """
+    if path:
+        if device is None:
+            from pipelines.training.devices import description  # TensorFlow, which is slow
+
+            device = description()
+        record = {"date": str(date.today()), "device": device, **results}
         Path(path).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 

@@ -102,6 +102,22 @@ def memory(results: Results) -> str:
     return _table(head, rows)
 
 
+def attention_on_gpu(results: Results) -> str:
+    """Times over plain attention's, which are told in ms, and memory, by preset and length."""
+    columns = {"auto": "core", "transpose_reshape": "the paper's form", "keys": "key term alone"}
+    columns |= {"flex": "FlexAttention, key term alone", "cudnn": "cuDNN, no positions"}
+    columns |= {"layer": "layer", "layer of Keras": "layer of Keras"}
+    head = ["preset", "T", "plain", *columns.values(), "memory, plain", "memory, core"]
+    rows = []
+    for record in sorted(results["attention"], key=lambda r: (r["preset"], r["T"])):
+        found, size = record["over_plain"], record["megabytes"]
+        cells = [f"{found[name]:.2f}" if name in found else "" for name in columns]
+        plain = f"{1000 * record['seconds']['plain']:.2f} ms"
+        memory = [f"{size[name]:,.0f} MB" for name in ("plain", "auto")]
+        rows.append([f"`{record['preset']}`", f"{record['T']:,}", plain, *cells, *memory])
+    return _table(head, rows)
+
+
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)

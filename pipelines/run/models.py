@@ -8,6 +8,7 @@ import tensorflow as tf
 from pipelines.data.buckets import Bucket
 from pipelines.errors import InputError, reason_of
 from tf_relpos import Transformer, TransformerConfig
+from tf_relpos.tensor_ops import has_gpu
 
 
 def build_model(
@@ -23,7 +24,8 @@ def build_model(
     Raises:
         InputError: there is no room for them.
     """
-    if config.implementation == "auto" and buckets and _are_short(config, buckets):
+    is_open = config.implementation == "auto" and not has_gpu()
+    if is_open and buckets and _are_short(config, buckets):
         config = dataclasses.replace(config, implementation="transpose_reshape")
     try:
         model = Transformer(config, dtype=dtype)

@@ -12,6 +12,7 @@ from tests.support.layer_checks import (
     gradient_function,
     to_numpy,
 )
+from tf_relpos import relation_ops
 from tf_relpos.relation_ops import choose_implementation, relation_scores, relation_values
 from tf_relpos.relations import RelativePositions
 
@@ -28,6 +29,9 @@ OPERATIONS = {
     "scores": (relation_scores, reference.relation_scores, (B, T, N, H), (B, N, T, S)),
     "values": (relation_values, reference.relation_values, (B, N, T, S), (B, T, N, H)),
 }
+
+
+PICKING = pytest.mark.parametrize("in_place", [False, True], ids=["rows", "in_place"])
 
 
 def operands(rng, operation, layout, form, lowest=-1):
@@ -154,8 +158,12 @@ def test_a_label_given_twice_counts_twice(rng, implementation):
     [(1, 1, 0, 0), (1, 7, 3, 4), (7, 1, 16, 0), (19, 23, 2, 3), (5, 3, 11, 0), (3, 5, 1, -2)],
 )
 @pytest.mark.parametrize("mode", MODES)
-def test_positions(rng, mode, queries, keys, k, offset, layout, implementation):
+@PICKING
+def test_positions(
+    rng, monkeypatch, in_place, mode, queries, keys, k, offset, layout, implementation
+):
     """Lengths on either side of the clipping distance, k up to beyond the longest distance."""
+    monkeypatch.setattr(relation_ops, "picks_in_place", lambda: in_place)
     vectors, weights = (B, queries, N, H), (B, N, queries, keys)
     table = rng.normal(size=(*LAYOUTS[layout], 2 * k + 1, H)).astype("float32")
     labels = reference.position_labels(queries, keys, k, offset)
@@ -184,8 +192,10 @@ def test_positions(rng, mode, queries, keys, k, offset, layout, implementation):
 
 
 @pytest.mark.parametrize("form", ["positions", "pair", "batch"])
-def test_sums_in_half_precision_lose_nothing_small(form):
+@PICKING
+def test_sums_in_half_precision_lose_nothing_small(monkeypatch, in_place, form):
     """4096 weights of 1/4096 sum to 1, where bfloat16 alone would stop at 2^-4 or so."""
+    monkeypatch.setattr(relation_ops, "picks_in_place", lambda: in_place)
     length = 4096
     labels = np.zeros((1, length) if form == "pair" else (1, 1, length), "int32")
     relations = RelativePositions(1, length, 1, length) if form == "positions" else labels

@@ -1,0 +1,100 @@
+"""What a GPU computes, on the processor at hand: nothing but the choices depends on the device."""
+
+import keras
+import pytest
+
+from tests.support.attention_checks import (
+    check_against_oracle,
+    oracle,
+    random_inputs,
+    random_mask,
+    randomize,
+)
+from tests.support.layer_checks import MODES, compile_runner
+from tests.support.reference import position_labels
+from tf_relpos import RelativeMultiHeadAttention, bands, query_blocks, relation_ops, tensor_ops
+from tf_relpos.relation_ops import choose_implementation
+from tf_relpos.relations import RelativePositions
+
+B, T, S, N, H, D, K = 2, 19, 23, 3, 11, 13, 2
+
+
+@pytest.fixture(autouse=True)
+def on_gpu(monkeypatch):
+    for module in (bands, query_blocks, relation_ops, tensor_ops):
+        monkeypatch.setattr(module, "has_gpu", lambda: True)
+
+
+def lengths_known(arrays):
+    return {name: x.shape for name, x in arrays.items()}
+
+
+def lengths_unknown(arrays):
+    return {
+        name: x.shape if x.ndim < 3 else (None, None, *(() if "mask" in name else x.shape[2:]))
+        for name, x in arrays.items()
+    } | {"attention_mask": (None, None, None)}
+
+
+def check(rng, mode, shapes, tolerance=1e-5, **options):
+    arrays = random_inputs(rng, B, T, S, D)
+    arrays["attention_mask"] = random_mask(rng, B, T, S)
+    layer = RelativeMultiHeadAttention(N, H, K, **options)
+    layer.build((None, None, D), (None, None, D))
+    randomize(layer, rng)
+    expected = oracle(layer, arrays, position_labels(T, S, K), arrays["attention_mask"])
+    runner = compile_runner(layer, mode, arrays, shapes(arrays), training=True)
+    check_against_oracle(layer, arrays, expected, runner, tolerance)
+
+
+@pytest.mark.parametrize("implementation", ["auto", "transpose_reshape", "bucketed"])
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "per_head"])
+@pytest.mark.parametrize("shapes", [lengths_known, lengths_unknown])
+@pytest.mark.parametrize("mode", MODES)
+def test_values_and_gradients_equal_the_oracle(rng, mode, shapes, shared, implementation):
+    options = {"heads_share_relative_embedding": shared, "implementation": implementation}
+    check(rng, mode, shapes, **options)
+
+
+@pytest.mark.parametrize("shared", [True, False], ids=["shared", "per_head"])
+@pytest.mark.parametrize("mode", MODES)
+def test_in_blocks(rng, monkeypatch, mode, shared):
+    monkeypatch.setattr(query_blocks, "MOST_ON_GPU", 1)
+    monkeypatch.setattr(query_blocks, "BLOCK_ON_GPU", B * N * S * 5)
+    check(rng, mode, lengths_known, heads_share_relative_embedding=shared)
+
+
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize("mode", ["graph", "xla"])
+@pytest.mark.parametrize("implementation", ["transpose_reshape", "bucketed"])
+def test_half_precision(rng, mode, implementation):
+    check(rng, mode, lengths_known, 0.03, dtype="mixed_bfloat16", implementation=implementation)
+
+
+def test_what_is_chosen():
+    def heads(B, T, S):
+        return keras.KerasTensor((B, T, 8, 64)), keras.KerasTensor((B, 8, S, 64))
+
+    assert query_blocks.are_in_blocks(*heads(2, 8192, 8192), True) is False
+    assert query_blocks.are_in_blocks(*heads(4, 8192, 8192), True) is True
+    assert query_blocks.are_in_blocks(*heads(2, 4096, 4096), False) is False
+    assert query_blocks.are_in_blocks(*heads(2, 8192, 8192), False) is True
+    assert query_blocks._block_size(*heads(2, 8192, 8192)) == 512
+    assert bands.bands_of(RelativePositions(2048, 2048, 16), *heads(1, 2048, 2048), True) == []
+    table, longest = keras.KerasTensor((8, 33, 64)), relation_ops.LONGEST_ON_GPU
+    for length, expected in ((longest, "transpose_reshape"), (longest + 1, "bucketed")):
+        positions = RelativePositions(length, length, 16)
+        assert choose_implementation("auto", positions, table) == expected
+    labels = keras.KerasTensor((5, 7), dtype="int32")
+    assert choose_implementation("auto", labels, table) == "bucketed"
+
+
+def test_there_is_none_here(monkeypatch):
+    monkeypatch.undo()
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        assert tensor_ops.has_gpu() == bool(tf.config.list_physical_devices("GPU"))
+    assert tensor_ops.picks_in_place() == (
+        keras.backend.backend() != "tensorflow" or tensor_ops.has_gpu()
+    )
