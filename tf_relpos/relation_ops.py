@@ -103,8 +103,9 @@ def choose_implementation(implementation: str, relations: Relations, table: Tens
 
     `pipelines.benchmark.attention` measured it on CPU cores (results beside it), with R = 17, 33
     and 129: where all sentences have the labels `[T, S]`, bucketing is the faster one from about
-    S = 3 R / 2 on, or S = R if the table has heads. On a GPU (`pipelines.benchmark.gpu_attention`)
-    the paper's form is at 64 positions, and bucketing at 1,024.
+    S = 3 R / 2 on, or if the table has heads from S = R on, or 112. On a GPU
+    (`pipelines.benchmark.gpu_attention`) the paper's form is at 64 positions, and bucketing at
+    1,024.
 
     Raises:
         ValueError: `implementation` is none of `IMPLEMENTATIONS`.
@@ -118,11 +119,16 @@ def choose_implementation(implementation: str, relations: Relations, table: Tens
     elif len(relations.shape) == 2:
         T, S = relations.shape
     is_one = isinstance(T, int) and T == 1
-    longest = num_labels if heads else 3 * num_labels // 2
+    longest = longest_per_head(num_labels) if heads else 3 * num_labels // 2
     if has_gpu():
         longest = LONGEST_ON_GPU if isinstance(relations, RelativePositions) else 0
     is_short = isinstance(S, int) and longest >= S
     return "transpose_reshape" if is_one or is_short else "bucketed"
+
+
+def longest_per_head(num_labels: int) -> int:
+    """S up to which the paper's form is the faster one on CPUs, if tables have heads."""
+    return min(num_labels, 112)
 
 
 def label_scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:

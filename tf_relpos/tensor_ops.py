@@ -52,9 +52,10 @@ def has_gpu() -> bool:
 
 
 def picks_in_place() -> bool:
-    """Whether numbers of all pairs are picked from where a product left them. On CPUs TensorFlow
-    copies rows, which all sentences and heads make together, faster than single numbers."""
-    return keras.backend.backend() != "tensorflow" or has_gpu()
+    """Whether numbers of all pairs are picked from where a product left them, which a compiler
+    fuses with what comes before and after. Graphs on CPUs, and PyTorch there, copy rows, which all
+    sentences and heads make together, faster than single numbers."""
+    return keras.backend.backend() == "jax" or has_gpu()
 
 
 def heads_first(x: Tensor) -> Tensor:

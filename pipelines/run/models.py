@@ -8,6 +8,7 @@ import tensorflow as tf
 from pipelines.data.buckets import Bucket
 from pipelines.errors import InputError, reason_of
 from tf_relpos import Transformer, TransformerConfig
+from tf_relpos.relation_ops import longest_per_head
 from tf_relpos.tensor_ops import has_gpu
 
 
@@ -39,11 +40,12 @@ def build_model(
 def _are_short(config: TransformerConfig, buckets: Sequence[Bucket]) -> bool:
     """Whether the paper's form is for this text: it takes less time on short sentences, and hardly
     more on longer ones if heads share the tables. Where they do not, it has N times as many vectors
-    of pairs, and takes less time up to S = R (`tf_relpos.relation_ops.choose_implementation`)."""
+    of pairs (`tf_relpos.relation_ops.choose_implementation`)."""
     labels = 2 * config.max_relative_position + 1
     lengths = [max(bucket.source_length, bucket.target_length) for bucket in buckets]
     if config.heads_share_relative_embedding:
         return max(lengths) <= 8 * labels
     positions = [bucket.pairs * length for bucket, length in zip(buckets, lengths, strict=True)]
-    short = sum(n for n, length in zip(positions, lengths, strict=True) if length <= labels)
-    return max(lengths) <= 4 * labels and 2 * short >= sum(positions)
+    longest = longest_per_head(labels)
+    short = sum(n for n, length in zip(positions, lengths, strict=True) if length <= longest)
+    return max(lengths) <= 4 * longest and 2 * short >= sum(positions)

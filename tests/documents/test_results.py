@@ -280,6 +280,38 @@ def test_speed_and_memory_are_as_measured():
     assert report.memory(speed("memory")) in page
 
 
+def test_a_gpu_is_as_measured():
+    page = read(PAGES / "speed.md").replace("\n", " ")
+    found = speed("gpu_attention")
+    assert report.attention_on_gpu(found).replace("\n", " ") in page
+    ratios = [record["over_plain"] for record in found["attention"]]
+    assert all(ratio["keys"] < ratio["flex"] for ratio in ratios)
+    long = [x["auto"] / x["cudnn"] for x in ratios if x["cudnn"] < 0.5]
+    assert (round(min(long)), round(max(long))) == (7, 11)
+    (base,) = speed("gpu_training_step")["training"]
+    size = base["megabytes"]
+    told = (
+        f"{round(base['tokens_per_second'], -3):,.0f} target tokens a second, "
+        f"{base['share_of_peak']:.0%} of the operations of a product of 8192 x 8192 matrices, "
+        f"{1 / base['over_sinusoidal']['relative']:.3f} of the updates per second with sinusoids, "
+        f"and {size['relative'] / size['sinusoidal']:.3f} times their memory"
+    )
+    assert told in page
+    before = {r["T"]: r["over_plain"] for r in speed("gpu_attention_before")["attention"]}
+    base, big = (
+        f"{1 / record['over_sinusoidal']['relative']:.3f}"
+        for record in speed("gpu_training_step_before")["training"]
+    )
+    told = (
+        f"{before[64]['auto']:.2f} times plain attention's time at 64 positions and "
+        f"{before[2048]['auto']:.2f} at 2,048, the paper's form "
+        f"{before[64]['transpose_reshape']:.1f} times at 64 and "
+        f"{before[512]['transpose_reshape']:.0f} at 512, and updates were {base} of those with "
+        f"sinusoids for `base` and {big} for `big`"
+    )
+    assert told in page
+
+
 def test_decoding_in_bfloat16_is_as_measured():
     page = read(PAGES / "speed.md")
     models = {"`tiny`": speed("decoding_amx"), "`base`": speed("decoding_base_amx")}

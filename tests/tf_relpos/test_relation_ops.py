@@ -260,6 +260,8 @@ def test_the_oracle_s_own_backward_pass(rng, layout, relations, is_additive):
         ((5, 194), (129, 64), "bucketed"),
         ((5, 33), (8, 33, 64), "transpose_reshape"),
         ((5, 34), (8, 33, 64), "bucketed"),
+        ((5, 112), (8, 129, 64), "transpose_reshape"),
+        ((5, 113), (8, 129, 64), "bucketed"),
         ((1, 10**6), (33, 64), "transpose_reshape"),
         # Lengths that are not known, and labels of each sentence.
         ((None, None), (129, 64), "bucketed"),
