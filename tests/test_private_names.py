@@ -57,8 +57,14 @@ ARGUMENTS = {
     "_masked_softmax": ["attention_scores", "attention_mask"],
 }
 
+ADAM = keras.optimizers.Adam()
+ADAM.build([keras.Variable(0.0)])
+
 # Other objects: owner, name, and what relies on it.
 OTHERS = [
+    (ADAM, "_momentums", "the first moments: training.adam"),
+    (ADAM, "_velocities", "the second moments: training.adam"),
+    (ADAM, "_get_variable_index", "where those of a variable stand: training.adam"),
     (tf.saved_model.experimental.TrackableResource, "_create_resource", "data.tokenizer"),
     (gen_sentencepiece_tokenizer, "sentencepiece_op", "the named model of data.tokenizer"),
     (schema_py_generated, "BufferT", "metadata of exporters.tflite"),

@@ -73,7 +73,7 @@ def _measured(flags: Benchmark, preset: str, T: int) -> dict[str, Any]:
 
     config = TransformerConfig.preset(preset)
     shape = (flags.tokens // T, T, config.num_heads, config.model_dim // config.num_heads)
-    steps = dict(_core(flags, config, shape)) | dict(_layers(flags, config, shape))
+    steps = dict(_attention_cores(flags, config, shape)) | dict(_layers(flags, config, shape))
     compiled = compiled_together(steps)
     contestants = {name: repeated(step, flags.calls) for name, step in compiled.items()}
     memory = {name: megabytes_of(step.executable) for name, step in compiled.items()}
@@ -90,7 +90,7 @@ def _measured(flags: Benchmark, preset: str, T: int) -> dict[str, Any]:
     return {"over_plain": ratios(turns, "plain"), "seconds": best, "megabytes": memory}
 
 
-def _core(
+def _attention_cores(
     flags: Benchmark, config: TransformerConfig, shape: tuple[int, ...]
 ) -> Iterator[tuple[str, tuple[Callable[..., Any], list[Any]]]]:
     """Each contestant by name: what is differentiated, and by what."""

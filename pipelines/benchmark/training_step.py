@@ -69,7 +69,6 @@ def main(arguments: Sequence[str]) -> None:
 
 def update_of(flags: Step, position: str) -> Callable[[], float]:
     """An update of a model with such positions, on the same batch each time; it gives the loss."""
-    import keras
     import numpy as np
     import tensorflow as tf
 
@@ -77,6 +76,7 @@ def update_of(flags: Step, position: str) -> Callable[[], float]:
     from pipelines.data.dataset import shift_right
     from pipelines.run.models import build_model
     from pipelines.training import devices
+    from pipelines.training.adam import Adam
     from pipelines.training.trainer import TranslationTrainer
 
     training = TrainingConfig(precision=flags.precision)
@@ -87,7 +87,7 @@ def update_of(flags: Step, position: str) -> Callable[[], float]:
     bucket = Bucket(flags.length, flags.length, pairs, flags.tokens, flags.tokens)
     model = build_model(config, dtype=dtype, buckets=[bucket])  # as in training
     trainer = TranslationTrainer(model, xla=devices.xla_scope(training))
-    trainer.compile(optimizer=keras.optimizers.Adam(1e-4), jit_compile=False)
+    trainer.compile(optimizer=Adam(1e-4), jit_compile=False)
     trainer.optimizer.build(model.trainable_variables)
     trainer.make_train_function()
     shape = (pairs, flags.length)

@@ -23,6 +23,7 @@ from pipelines.run.models import build_model
 from pipelines.run.origin import initialize
 from pipelines.run.provenance import Provenance
 from pipelines.training import callbacks, devices
+from pipelines.training.adam import Adam
 from pipelines.training.progress import Counting, Progress, ProgressLine, StartUp
 from pipelines.training.schedule import schedule_of
 from pipelines.training.trainer import TranslationTrainer
@@ -178,9 +179,7 @@ def _make_trainer(
         xla=devices.xla_scope(training),
     )
     with strategy.scope():
-        optimizer = keras.optimizers.Adam(
-            schedule_of(config), training.beta_1, training.beta_2, training.epsilon
-        )
+        optimizer = Adam(schedule_of(config), training.beta_1, training.beta_2, training.epsilon)
         trainer.compile(optimizer=optimizer, jit_compile=False)
         trainer.optimizer.build(transformer.trainable_variables)
     return trainer

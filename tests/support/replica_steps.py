@@ -11,6 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from pipelines.training.adam import Adam
 from pipelines.training.trainer import TranslationTrainer
 from tf_relpos import Transformer, TransformerConfig
 
@@ -68,7 +69,7 @@ def train(
         transformer, strategy, micro_batches=micro_batches, **{"seed": 5, **arguments}
     )
     with strategy.scope():
-        optimizer = keras.optimizers.Adam(learning_rate)
+        optimizer = Adam(learning_rate)
         if initial_scale:
             optimizer = keras.optimizers.LossScaleOptimizer(optimizer, initial_scale)
         trainer.compile(optimizer=optimizer, jit_compile=False)

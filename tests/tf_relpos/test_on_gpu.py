@@ -47,7 +47,7 @@ def check(rng, mode, shapes, tolerance=1e-5, **options):
     check_against_oracle(layer, arrays, expected, runner, tolerance)
 
 
-@pytest.mark.parametrize("implementation", ["auto", "transpose_reshape", "bucketed"])
+@pytest.mark.parametrize("implementation", ["transpose_reshape", "bucketed"])
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "per_head"])
 @pytest.mark.parametrize("shapes", [lengths_known, lengths_unknown])
 @pytest.mark.parametrize("mode", MODES)

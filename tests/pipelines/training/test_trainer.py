@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from pipelines.training.adam import Adam
 from pipelines.training.token_loss import divergence
 from pipelines.training.trainer import TranslationTrainer
 from tests.support.layer_checks import assert_close, run_python
@@ -123,9 +124,9 @@ def test_logs_are_sums_over_the_batch(rng):
 def test_micro_batches_train_like_one_batch_of_the_same_pairs(rng):
     wholes = [batch(rng, size=6) for _ in range(20)]
     halves = [{n: ids[i : i + 3] for n, ids in whole.items()} for whole in wholes for i in (0, 3)]
-    arguments = {"optimizer": keras.optimizers.Adam(0.003)}
+    arguments = {"optimizer": Adam(0.003)}
     one, one_logs = train(CONFIG, wholes, **arguments)
-    arguments = {"optimizer": keras.optimizers.Adam(0.003)}
+    arguments = {"optimizer": Adam(0.003)}
     two, two_logs = train(CONFIG, halves, micro_batches=2, **arguments)
     assert len(one_logs) == len(two_logs) == 20
     assert_close(losses(two_logs), losses(one_logs), tolerance=1e-4)
@@ -219,7 +220,7 @@ def test_it_learns_to_copy(rng):
 
     config = TransformerConfig(**{**vars(CONFIG), "model_dim": 32, "inner_dim": 64})
     batches = [copies(64) for _ in range(300)]
-    optimizer = keras.optimizers.Adam(0.005)
+    optimizer = Adam(0.005)
     trainer, logs = train(config, batches, optimizer=optimizer, label_smoothing=0.0)
     assert losses(logs)[-1] < 0.2 * losses(logs)[0]
     unseen = copies(50)["source_ids"]
@@ -242,8 +243,7 @@ def test_r_drop_keeps_passes_alike(rng):
     """With dropout, passes differ, the more so the less it weighs."""
     batches = [batch(rng)] * 60
     both = {
-        alpha: train(DROPOUT, batches, optimizer=keras.optimizers.Adam(0.01), r_drop=alpha)
-        for alpha in (0.1, 9.0)
+        alpha: train(DROPOUT, batches, optimizer=Adam(0.01), r_drop=alpha) for alpha in (0.1, 9.0)
     }
     between = {}
     for alpha, (trainer, logs) in both.items():
@@ -343,19 +343,18 @@ def test_an_update_that_is_not_finite_is_skipped_if_asked(rng):
     for example in good:
         example["source_ids"][example["source_ids"] == 0] = 4
     bad = batch(rng, source_length=3)
-    adam = keras.optimizers.Adam
     skipping, logs = train(
         SPOILT,
         [good[0], bad, good[1]],
-        optimizer=adam(0.01),
+        optimizer=Adam(0.01),
         skip_non_finite=True,
         change=spoil,
     )
-    expected, _ = train(SPOILT, good, optimizer=adam(0.01), change=spoil)
+    expected, _ = train(SPOILT, good, optimizer=Adam(0.01), change=spoil)
     assert [step["non_finite"] for step in logs] == [0.0, 1.0, 0.0]
     np.testing.assert_array_equal(weights(skipping), weights(expected))
     assert int(skipping.optimizer.iterations) == 2
 
-    stopping, logs = train(SPOILT, [good[0], bad], optimizer=adam(0.01), change=spoil)
+    stopping, logs = train(SPOILT, [good[0], bad], optimizer=Adam(0.01), change=spoil)
     assert [step["non_finite"] for step in logs] == [0.0, 1.0]
     assert np.count_nonzero(~np.isfinite(weights(stopping))) > 1

@@ -1,0 +1,41 @@
+"""Adam by TensorFlow's own operation."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+
+@keras.saving.register_keras_serializable(package="tf_relpos")
+class Adam(keras.optimizers.Adam):
+    """Keras's, with one operation for the two moments and the weights of each variable, where
+    Keras has some thirty: an update passes over them once, and a graph is made sooner.
+
+    Reference: Kingma and Ba 2015, section 2: the order of computation with alpha_t.
+    """
+
+    _rate: tf.Tensor | None = None
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
+        self._rate = None
+        return super().apply(grads, trainable_variables)
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        if self._rate is None:  # the same for all variables
+            step = tf.cast(self.iterations.value + 1, tf.float32)
+            corrected = tf.sqrt(1.0 - self.beta_2**step) / (1.0 - self.beta_1**step)
+            self._rate = tf.cast(learning_rate, tf.float32) * corrected
+        index = self._get_variable_index(variable)
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=self._momentums[index].value.handle,
+            v=self._velocities[index].value.handle,
+            beta1_power=0.0,  # the rate has been corrected
+            beta2_power=0.0,
+            lr=self._rate,
+            beta1=self.beta_1,
+            beta2=self.beta_2,
+            epsilon=self.epsilon,
+            grad=tf.convert_to_tensor(gradient),
+        )

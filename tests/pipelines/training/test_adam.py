@@ -1,0 +1,60 @@
+"""Adam by one operation of TensorFlow is Keras's Adam."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from pipelines.training.adam import Adam
+from tf_relpos import WarmupInverseSqrt
+
+pytestmark = pytest.mark.tensorflow_only
+
+SHAPES = [(3, 5), (7,), ()]
+ARGUMENTS = {"beta_1": 0.8, "beta_2": 0.98, "epsilon": 1e-9}
+
+
+def gradients(rng):
+    """Of three updates; rows of the first variable may be sparse."""
+    for _ in range(3):
+        dense = [tf.constant(rng.normal(size=shape), tf.float32) for shape in SHAPES]
+        rows = tf.IndexedSlices(dense[0][:2], tf.constant([2, 0]), tf.constant([3, 5]))
+        yield [rows, *dense[1:]]
+
+
+def trained(kind, rate, rng, mode):
+    variables = [keras.Variable(rng.normal(size=shape).astype("float32")) for shape in SHAPES]
+    optimizer = kind(rate, **ARGUMENTS)
+    optimizer.build(variables)
+
+    def apply(grads):
+        optimizer.apply(grads, variables)
+
+    if mode != "eager":
+        apply = tf.function(apply, jit_compile=mode == "xla", autograph=False)
+    for grads in gradients(rng):
+        apply(grads)
+    assert int(optimizer.iterations) == 3
+    return [v.numpy() for v in (*variables, *optimizer.variables)]
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph", "xla"])
+@pytest.mark.parametrize("rate", [0.1, WarmupInverseSqrt(1, 2)], ids=["constant", "schedule"])
+def test_weights_and_moments_are_those_of_keras(rate, mode):
+    expected = trained(keras.optimizers.Adam, rate, np.random.default_rng(1), "eager")
+    actual = trained(Adam, rate, np.random.default_rng(1), mode)
+    assert len(actual) >= 3 + 1 + 2 * 3  # variables, the updates and moments
+    for a, b in zip(actual, expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_a_model_compiled_with_it_can_be_saved(tmp_path):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+    model.compile(Adam(0.01, **ARGUMENTS), "mse")
+    x, y = np.ones((4, 3)), np.zeros((4, 2))
+    before = model.evaluate(x, y, verbose=0)
+    model.fit(x, y, epochs=3, verbose=0)
+    assert model.evaluate(x, y, verbose=0) < before
+    model.save(tmp_path / "model.keras")
+    again = keras.models.load_model(tmp_path / "model.keras")
+    assert type(again.optimizer) is Adam and again.optimizer.beta_1 == 0.8
