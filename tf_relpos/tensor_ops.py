@@ -38,17 +38,13 @@ def exact_dtype(x: Tensor) -> str:
 def has_gpu() -> bool:
     """Whether the backend computes on a GPU."""
     backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return bool(tf.config.list_physical_devices("GPU"))
     if backend == "jax":
-        import jax
-
-        return jax.default_backend() == "gpu"
-    if backend == "torch":
-        import torch
-
-        return torch.cuda.is_available()
-    import tensorflow as tf
-
-    return bool(tf.config.list_physical_devices("GPU"))
+        return keras.distribution.list_devices()[0].startswith("gpu")
+    return str(getattr(ops.zeros(()), "device", "cpu")).startswith("cuda")
 
 
 def picks_in_place() -> bool:
