@@ -163,7 +163,9 @@ def are_in_blocks(
     Blocks keep memory at or below plain attention's, and cost time, most of it in the backward
     pass, which computes the weights again. So they are made where T and S are known to be long,
     and where a graph does not know them: always in inference, and in training if they turn out to
-    be, unless the paper's form, with its own gradient, is asked for.
+    be, unless the paper's form, with its own gradient, is asked for. On a GPU all queries are
+    computed at once up to `MOST_ON_GPU` weights, where it is known how many there will be, at up to
+    1.7 times plain attention's memory.
 
     Args:
         query: `[B, T, N, H]`.

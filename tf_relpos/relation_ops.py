@@ -20,7 +20,8 @@ Both implementations are exact:
 Like the paper's products, bucketing goes through the queries first, with what shares a query's
 labels side by side: `[T, R, B*N]` by label and `[T, S, B*N]` by pair, so that a label picks (or
 adds to) a whole row of B*N numbers. Where each sentence has labels of its own, the queries are B*T
-and the rows N long.
+and the rows N long. What picks in place (`tf_relpos.tensor_ops.picks_in_place`) leaves numbers by
+position as products make them, `[B, N, T, R]` and `[B, N, T, S]`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tf_relpos.tensor_ops import Tensor, exact_dtype, has_gpu, picks_in_place, w
 
 Relations = Tensor | RelativePositions
 
-LONGEST_ON_GPU = 128  # S up to which "auto" is the paper's form there
+LONGEST_ON_GPU = 128  # S up to which "auto" is the paper's form there: chosen, not measured
 
 
 def relation_scores(
@@ -104,8 +105,8 @@ def choose_implementation(implementation: str, relations: Relations, table: Tens
     `pipelines.benchmark.attention` measured it on CPU cores (results beside it), with R = 17, 33
     and 129: where all sentences have the labels `[T, S]`, bucketing is the faster one from about
     S = 3 R / 2 on, or if the table has heads from S = R on, or 112. On a GPU
-    (`pipelines.benchmark.gpu_attention`) the paper's form is at 64 positions, and bucketing at
-    1,024.
+    (`pipelines.benchmark.gpu_attention`) bucketing is at 1,024 positions, and where it begins to be
+    lies between that and 64.
 
     Raises:
         ValueError: `implementation` is none of `IMPLEMENTATIONS`.
@@ -127,13 +128,13 @@ def choose_implementation(implementation: str, relations: Relations, table: Tens
 
 
 def longest_per_head(num_labels: int) -> int:
-    """S up to which the paper's form is the faster one on CPUs, if tables have heads."""
+    """S up to which the paper's form is taken on CPUs, if tables have heads: with R = 129 it is the
+    faster one at 64 and not at 128."""
     return min(num_labels, 112)
 
 
 def label_scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:
-    """Each query by each vector of the table: `[T, R, B, N]`, or `[B, T, R, N]` for labels of a
-    sentence each."""
+    """Each query by each vector of the table, with the axes of `_axes`."""
     order, sizes = _row_axes(table), dict(zip("btnh", ops.shape(query), strict=True))
     scores = ops.matmul(_rows(query, "btnh", table), ops.swapaxes(table, -1, -2))
     scores = ops.reshape(scores, [*(sizes[axis] for axis in order), ops.shape(table)[-2]])
@@ -261,8 +262,10 @@ def _sum(per_pair: Tensor, relations: Relations, num_labels: int) -> Tensor:
 def _pick_in_place(per_label: Tensor, positions: RelativePositions) -> Tensor:
     """From `[B, N, T, R]` to `[B, N, T, S]`."""
     B, N, T, R = ops.shape(per_label)
-    rows = ops.reshape(ops.arange(B * N * T, dtype="int32") * R, (B, N, T, 1))
-    return ops.take(ops.reshape(per_label, (-1,)), rows + positions.ids, axis=0)
+    places = positions.ids + R * ops.expand_dims(ops.arange(T, dtype="int32"), 1)
+    per_sentence = ops.reshape(per_label, (B * N, T * R))
+    pairs = ops.take(per_sentence, ops.reshape(places, (-1,)), axis=1)
+    return ops.reshape(pairs, (B, N, T, positions.key_length))
 
 
 def _sum_in_place(per_pair: Tensor, positions: RelativePositions) -> Tensor:
@@ -415,7 +418,7 @@ def _vectors_of_pairs(relations: Relations, table: Tensor, dtype: str) -> Tensor
 def _vectors_of_positions(positions: RelativePositions, table: Tensor) -> Tensor:
     """The same of positions. Its own gradient would add up vectors one after the other, all of a
     label in one place, for which a GPU takes hundreds of times as long."""
-    if not picks_in_place():
+    if not has_gpu():
         return ops.take(table, positions.ids, axis=-2)
     tensors, from_tensors = tensors_of(positions)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -43,8 +44,8 @@ def has_gpu() -> bool:
 
         return bool(tf.config.list_physical_devices("GPU"))
     if backend == "jax":
-        return keras.distribution.list_devices()[0].startswith("gpu")
-    return str(getattr(ops.zeros(()), "device", "cpu")).startswith("cuda")
+        return keras.distribution.list_devices()[0].startswith(("gpu", "cuda"))
+    return backend == "torch" and sys.modules["torch"].cuda.is_available()
 
 
 def picks_in_place() -> bool:

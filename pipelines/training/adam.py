@@ -22,8 +22,10 @@ class Adam(keras.optimizers.Adam):
         return super().apply(grads, trainable_variables)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        if self.amsgrad:
+            return super().update_step(gradient, variable, learning_rate)
         if self._rate is None:  # the same for all variables
-            step = tf.cast(self.iterations.value + 1, tf.float32)
+            step = tf.cast(tf.convert_to_tensor(self.iterations) + 1, tf.float32)
             corrected = tf.sqrt(1.0 - self.beta_2**step) / (1.0 - self.beta_1**step)
             self._rate = tf.cast(learning_rate, tf.float32) * corrected
         index = self._get_variable_index(variable)
@@ -33,9 +35,10 @@ class Adam(keras.optimizers.Adam):
             v=self._velocities[index].value.handle,
             beta1_power=0.0,  # the rate has been corrected
             beta2_power=0.0,
-            lr=self._rate,
+            lr=tf.cast(self._rate, variable.dtype),
             beta1=self.beta_1,
             beta2=self.beta_2,
             epsilon=self.epsilon,
-            grad=tf.convert_to_tensor(gradient),
+            grad=tf.cast(tf.convert_to_tensor(gradient), variable.dtype),
         )
+        return None

@@ -286,13 +286,16 @@ def test_a_gpu_is_as_measured():
     assert report.attention_on_gpu(found).replace("\n", " ") in page
     ratios = [record["over_plain"] for record in found["attention"]]
     assert all(ratio["keys"] < ratio["flex"] for ratio in ratios)
+    longest = max(found["attention"], key=lambda record: record["T"])["megabytes"]
+    assert f"{longest['keys']:,.0f} MB where FlexAttention holds {longest['flex']:.0f}" in page
     long = [x["auto"] / x["cudnn"] for x in ratios if x["cudnn"] < 0.5]
     assert (round(min(long)), round(max(long))) == (7, 11)
     (base,) = speed("gpu_training_step")["training"]
     size = base["megabytes"]
     told = (
         f"{round(base['tokens_per_second'], -3):,.0f} target tokens a second, "
-        f"{base['share_of_peak']:.0%} of the operations of a product of 8192 x 8192 matrices, "
+        f"{base['share_of_peak']:.0%} of the operations a second of a product of 8192 x 8192 "
+        "matrices, "
         f"{1 / base['over_sinusoidal']['relative']:.3f} of the updates per second with sinusoids, "
         f"and {size['relative'] / size['sinusoidal']:.3f} times their memory"
     )

@@ -61,7 +61,13 @@ def test_values_and_gradients_equal_the_oracle(rng, mode, shapes, shared, implem
 def test_in_blocks(rng, monkeypatch, mode, shared):
     monkeypatch.setattr(query_blocks, "MOST_ON_GPU", 1)
     monkeypatch.setattr(query_blocks, "BLOCK_ON_GPU", B * N * S * 5)
-    check(rng, mode, lengths_known, heads_share_relative_embedding=shared)
+    check(
+        rng,
+        mode,
+        lengths_known,
+        heads_share_relative_embedding=shared,
+        implementation="bucketed",
+    )
 
 
 @pytest.mark.tensorflow_only
@@ -85,15 +91,40 @@ def test_what_is_chosen():
     for length, expected in ((longest, "transpose_reshape"), (longest + 1, "bucketed")):
         positions = RelativePositions(length, length, 16)
         assert choose_implementation("auto", positions, table) == expected
+    assert relation_ops._axes(RelativePositions(5, 7, 16)) == "bntr"
     labels = keras.KerasTensor((5, 7), dtype="int32")
     assert choose_implementation("auto", labels, table) == "bucketed"
 
 
-def test_whether_there_is_one(monkeypatch):
-    monkeypatch.undo()
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
+def test_nothing_in_a_batch_of_none(rng):
+    layer = RelativeMultiHeadAttention(2, 4, 3, implementation="bucketed")
+    x = keras.ops.zeros((0, 9, 8))
+    assert tuple(layer(x, x, training=True).shape) == (0, 9, 8)
 
-        assert tensor_ops.has_gpu() == bool(tf.config.list_physical_devices("GPU"))
-    is_jax = keras.backend.backend() == "jax"
-    assert tensor_ops.picks_in_place() == (is_jax or tensor_ops.has_gpu())
+
+@pytest.mark.tensorflow_only
+def test_training_leaves_the_choice_to_the_layers(monkeypatch):
+    from pipelines.data.buckets import Bucket
+    from pipelines.run import models
+    from tf_relpos import TransformerConfig
+
+    config = TransformerConfig.preset("tiny", vocabulary_size=9)
+    buckets = [Bucket(8, 8, 4, 32, 32)]
+    for has_gpu, expected in ((True, "auto"), (False, "transpose_reshape")):
+        monkeypatch.setattr(models, "has_gpu", lambda has_gpu=has_gpu: has_gpu)
+        model = models.build_model(config, buckets=buckets)
+        assert model.config.implementation == expected
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="what PyTorch tells")
+def test_what_a_symbolic_call_computes_on_is_not_the_device(monkeypatch):
+    import torch
+
+    monkeypatch.undo()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    tensor_ops.has_gpu.cache_clear()
+    try:
+        with keras.device("meta"):
+            assert tensor_ops.has_gpu()
+    finally:
+        tensor_ops.has_gpu.cache_clear()

@@ -58,3 +58,25 @@ def test_a_model_compiled_with_it_can_be_saved(tmp_path):
     model.save(tmp_path / "model.keras")
     again = keras.models.load_model(tmp_path / "model.keras")
     assert type(again.optimizer) is Adam and again.optimizer.beta_1 == 0.8
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("options", [{"amsgrad": True}, {"gradient_accumulation_steps": 2}, {}])
+def test_what_keras_s_takes(rng, options, dtype):
+    """Other precisions, and what its own operation does not know."""
+    start = rng.normal(size=(4,))
+    steps = [tf.constant(rng.normal(size=(4,)), tf.float32) for _ in range(6)]
+    found = []
+    for kind in (keras.optimizers.Adam, Adam):
+        variable = keras.Variable(start, dtype=dtype)
+        optimizer = kind(0.1, **ARGUMENTS, **options)
+        optimizer.build([variable])
+        for step in steps:
+            optimizer.apply([tf.cast(step, dtype)], [variable])
+        found.append(keras.ops.convert_to_numpy(keras.ops.cast(variable, "float32")))
+    np.testing.assert_allclose(
+        found[1],
+        found[0],
+        rtol=0.1 if dtype == "bfloat16" else 1e-4,
+        atol=0.05 if dtype == "bfloat16" else 1e-5,
+    )
