@@ -272,22 +272,20 @@ def _sum_in_place(per_pair: Tensor, positions: RelativePositions) -> Tensor:
     """From `[B, N, T, S]` to `[B, N, T, R]`; see `_sum_positions`."""
     k = positions.max_relative_position
     B, N, T, S = ops.shape(per_pair)
-    exact = exact_dtype(per_pair)
-    if isinstance(k, int) and k == 0:
-        sums = ops.sum(ops.cast(per_pair, exact), axis=-1, keepdims=True)
+
+    def total(pairs: Tensor) -> Tensor:
+        sums = ops.sum(ops.cast(pairs, exact_dtype(pairs)), axis=-1, keepdims=True)
         return ops.cast(sums, per_pair.dtype)
+
+    if isinstance(k, int) and k == 0:
+        return total(per_pair)
     distances, keys, is_there = _distances(positions, T, S)
-    sides = [
-        ops.cast(
-            ops.sum(ops.cast(ops.where(is_far, per_pair, 0), exact), axis=-1, keepdims=True),
-            per_pair.dtype,
-        )
-        for is_far in (distances <= -k, distances >= k)
-    ]
+    left = total(ops.where(distances <= -k, per_pair, 0))
+    right = total(ops.where(distances >= k, per_pair, 0))
     places = ops.clip(keys, 0, S - 1)
     near = ops.take_along_axis(per_pair, ops.expand_dims(places, (0, 1)), axis=-1)
     near = ops.where(is_there, near, 0)
-    return ops.concatenate([sides[0], near, sides[1]], axis=-1)
+    return ops.concatenate([left, near, right], axis=-1)
 
 
 def _distances(positions: RelativePositions, T: Any, S: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -416,8 +414,8 @@ def _vectors_of_pairs(relations: Relations, table: Tensor, dtype: str) -> Tensor
 
 
 def _vectors_of_positions(positions: RelativePositions, table: Tensor) -> Tensor:
-    """The same of positions. Its own gradient would add up vectors one after the other, all of a
-    label in one place, for which a GPU takes hundreds of times as long."""
+    """The same of positions. The gradient of `take` adds up all vectors of a label in one place,
+    which a GPU does one after the other."""
     if not has_gpu():
         return ops.take(table, positions.ids, axis=-2)
     tensors, from_tensors = tensors_of(positions)
@@ -433,7 +431,7 @@ def _vectors_of_positions(positions: RelativePositions, table: Tensor) -> Tensor
         pairs = ops.reshape(by_vectors, (T, S, math.prod(heads) * H))
         sums = _sum_positions(pairs, from_tensors(*tensors))
         sums = ops.cast(ops.sum(ops.cast(sums, exact_dtype(sums)), axis=0), table.dtype)
-        sums = ops.swapaxes(ops.reshape(sums, (-1, *heads, H)), 0, -2) if heads else sums
-        return sums, *(None for _ in tensors)
+        by_table = ops.swapaxes(ops.reshape(sums, (-1, *heads, H)), 0, -2)
+        return by_table, *(None for _ in tensors)
 
     return with_gradient(take, gradient, table, *tensors)

@@ -52,17 +52,10 @@ def step(
 
     gradients()
     torch.cuda.reset_peak_memory_stats()
-    gradients()
-    torch.cuda.synchronize()
+    wait(gradients())
     return gradients, torch.cuda.max_memory_allocated() / 1e6
 
 
-def repeated(step: Callable[[], Any], calls: int) -> Callable[[], None]:
-    """Several calls, until all is computed."""
-
-    def several() -> None:
-        for _ in range(calls):
-            step()
-        torch.cuda.synchronize()
-
-    return several
+def wait(results: Any) -> None:
+    """Until all that was asked for is computed."""
+    torch.cuda.synchronize()

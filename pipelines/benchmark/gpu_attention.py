@@ -9,6 +9,7 @@ Then the whole layer and `keras.layers.MultiHeadAttention`, which takes the fuse
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -69,21 +70,29 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _measured(flags: Benchmark, preset: str, T: int) -> dict[str, Any]:
-    from pipelines.benchmark.jax_steps import compiled_together, megabytes_of, repeated
+    from pipelines.benchmark import jax_steps
 
     config = TransformerConfig.preset(preset)
     shape = (flags.tokens // T, T, config.num_heads, config.model_dim // config.num_heads)
     steps = dict(_attention_cores(flags, config, shape)) | dict(_layers(flags, config, shape))
-    compiled = compiled_together(steps)
-    contestants = {name: repeated(step, flags.calls) for name, step in compiled.items()}
-    memory = {name: megabytes_of(step.executable) for name, step in compiled.items()}
+    compiled = jax_steps.compiled_together(
+        {
+            name: (jax_steps.forward_and_backward(function, len(inputs)), inputs)
+            for name, (function, inputs) in steps.items()
+        }
+    )
+    contestants = {
+        name: jax_steps.repeated(functools.partial(compiled[name], *inputs), flags.calls)
+        for name, (_, inputs) in steps.items()
+    }
+    memory = {name: jax_steps.megabytes_of(step) for name, step in compiled.items()}
     if _has_flex_attention():
         from pipelines.benchmark import flex_attention
 
         step, megabytes = flex_attention.step(
             shape, config.max_relative_position, config.heads_share_relative_embedding, flags.dtype
         )
-        contestants["flex"] = flex_attention.repeated(step, flags.calls)
+        contestants["flex"] = jax_steps.repeated(step, flags.calls, flex_attention.wait)
         memory["flex"] = megabytes
     turns = seconds_in_turns(contestants, flags.turns)
     best = {name: min(turn[name] for turn in turns) / flags.calls for name in contestants}
@@ -97,6 +106,8 @@ def _attention_cores(
     import jax
     import jax.numpy as jnp
 
+    from tf_relpos.tensor_ops import has_gpu
+
     _, T, N, H = shape
     inputs = [_random(shape, flags.dtype, seed) for seed in range(3)]
 
@@ -109,7 +120,7 @@ def _attention_cores(
         return jax.nn.dot_product_attention(query, key, value, implementation="cudnn")
 
     yield "plain", (plain, inputs)
-    if flags.dtype == "bfloat16" and jax.default_backend() == "gpu":
+    if flags.dtype == "bfloat16" and has_gpu():
         yield "cudnn", (fused, inputs)
     heads = 1 if config.heads_share_relative_embedding else N
     for name, implementation, with_values in (
@@ -121,17 +132,12 @@ def _attention_cores(
             continue
         layer = _built(flags, config, shape, implementation, relative_values=with_values)
         tables = [layer.relation_key_embeddings, layer.relation_value_embeddings][: 1 + with_values]
-        yield name, (_attend(layer, tables), [*inputs, *(table.value for table in tables)])
+        attend = functools.partial(_attended, layer)
+        yield name, (_with_weights(attend, tables, len(inputs)), [*inputs, *_values(tables)])
 
 
-def _attend(layer: Any, tables: Sequence[Any]) -> Callable[..., Any]:
-    import keras
-
-    def attend(query: Any, key: Any, value: Any, *vectors: Any) -> Any:
-        with keras.StatelessScope(state_mapping=list(zip(tables, vectors, strict=True))):
-            return layer._compute_attention(query, key, value, training=True)[0]
-
-    return attend
+def _attended(layer: Any, query: Any, key: Any, value: Any) -> Any:
+    return layer._compute_attention(query, key, value, training=True)[0]
 
 
 def _layers(
@@ -148,15 +154,28 @@ def _layers(
         ("layer", _built(flags, config, shape, "auto")),
     ):
         variables = layer.trainable_variables
-        yield name, (_call(layer, variables), [x, *(variable.value for variable in variables)])
+        attend = functools.partial(_attended_itself, layer)
+        yield name, (_with_weights(attend, variables, 1), [x, *_values(variables)])
 
 
-def _call(layer: Any, variables: Sequence[Any]) -> Callable[..., Any]:
+def _attended_itself(layer: Any, x: Any) -> Any:
+    return layer(x, x, training=True)
+
+
+def _values(variables: Sequence[Any]) -> list[Any]:
+    return [variable.value for variable in variables]
+
+
+def _with_weights(
+    function: Callable[..., Any], variables: Sequence[Any], count: int
+) -> Callable[..., Any]:
+    """A function of so many inputs as one of these and of the values of the variables."""
     import keras
 
-    def call(x: Any, *values: Any) -> Any:
-        with keras.StatelessScope(state_mapping=list(zip(variables, values, strict=True))):
-            return layer(x, x, training=True)
+    def call(*arguments: Any) -> Any:
+        state = list(zip(variables, arguments[count:], strict=True))
+        with keras.StatelessScope(state_mapping=state):
+            return function(*arguments[:count])
 
     return call
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipelines.benchmark.flops import flops_of_pairs
 from pipelines.benchmark.measuring import ratios, seconds_in_turns, settings_of, write_results
+from pipelines.benchmark.training_step import CONTESTANTS
 from pipelines.command_line import parse_flags, run
 from pipelines.config import default_config
 from pipelines.errors import InputError, check_positive
@@ -23,8 +23,6 @@ from tf_relpos.config import TransformerConfig
 
 if TYPE_CHECKING:
     from pipelines.benchmark.jax_steps import Training
-
-CONTESTANTS = ("sinusoidal", "relative")  # positions of `TransformerConfig`
 
 
 @dataclass(frozen=True)
@@ -84,7 +82,8 @@ def _measured(flags: Benchmark, preset: str) -> dict[str, Any]:
     import jax
     import numpy as np
 
-    from pipelines.benchmark.jax_steps import megabytes_of, repeated
+    from pipelines.benchmark.jax_steps import compiled_together, megabytes_of, repeated
+    from pipelines.data.dataset import shift_right
 
     pairs = flags.tokens // flags.length
     shape = (pairs, flags.length)
@@ -92,14 +91,10 @@ def _measured(flags: Benchmark, preset: str) -> dict[str, Any]:
         np.random.default_rng(side).integers(4, flags.vocabulary_size, shape, "int32")
         for side in range(2)
     )
-    batch = {"source_ids": source_ids, "target_ids": np.roll(labels, 1, axis=1), "labels": labels}
+    batch = {"source_ids": source_ids, "target_ids": shift_right(labels), "labels": labels}
     batch = jax.device_put(batch)
     trainings = {position: _training(flags, preset, position) for position in CONTESTANTS}
-    lowered = {name: t.update.lower(t.state, batch) for name, t in trainings.items()}
-    with ThreadPoolExecutor() as pool:
-        compiled = dict(
-            zip(lowered, pool.map(lambda low: low.compile(), lowered.values()), strict=True)
-        )
+    compiled = compiled_together({n: (t.update, (t.state, batch)) for n, t in trainings.items()})
     for name, training in trainings.items():
         training.update = compiled[name]
     contestants = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -11,46 +11,33 @@ import jax.numpy as jnp
 
 from pipelines.benchmark.measuring import seconds_in_turns
 
-Step = tuple[Callable[..., Any], list[Any]]
 
-
-class Compiled:
-    """A forward and a backward pass of `function` at `inputs`, compiled."""
-
-    def __init__(self, lowered: Any, inputs: list[Any]):
-        self.executable = lowered.compile()
-        self.inputs = inputs
-
-    def __call__(self) -> Any:
-        return self.executable(*self.inputs)
-
-
-def compiled_together(steps: Mapping[str, Step]) -> dict[str, Compiled]:
-    """The gradients of the sums of squares of what the functions give, by all their inputs;
-    compiled at the same time, on as many cores as there are."""
-    lowered = {
-        name: (jax.jit(_gradients(function, len(inputs))).lower(*inputs), inputs)
-        for name, (function, inputs) in steps.items()
-    }
+def compiled_together(steps: Mapping[str, tuple[Any, Sequence[Any]]]) -> dict[str, Any]:
+    """Compiles what `jax.jit` has made, for its arguments; as many at a time as there are cores."""
+    lowered = {name: step.lower(*arguments) for name, (step, arguments) in steps.items()}
     with ThreadPoolExecutor() as pool:
-        compiled = {name: pool.submit(Compiled, *pair) for name, pair in lowered.items()}
-        return {name: future.result() for name, future in compiled.items()}
+        waiting = {name: pool.submit(each.compile) for name, each in lowered.items()}
+        return {name: future.result() for name, future in waiting.items()}
 
 
-def _gradients(function: Callable[..., Any], count: int) -> Callable[..., Any]:
+def forward_and_backward(function: Callable[..., Any], count: int) -> Any:
+    """The gradients of the sum of squares of what a function of so many arguments gives, by all."""
+
     def loss(*inputs: Any) -> Any:
         return jnp.sum(jnp.square(function(*inputs).astype("float32")))
 
-    return jax.grad(loss, argnums=tuple(range(count)))
+    return jax.jit(jax.grad(loss, argnums=tuple(range(count))))
 
 
-def repeated(step: Callable[[], Any], calls: int) -> Callable[[], None]:
-    """Several calls, until the last one's results are there."""
+def repeated(
+    step: Callable[[], Any], calls: int, wait: Callable[[Any], Any] = jax.block_until_ready
+) -> Callable[[], None]:
+    """Several calls, until `wait` says that the last one's results are there."""
 
     def several() -> None:
         for _ in range(calls):
             results = step()
-        jax.block_until_ready(results)
+        wait(results)
 
     return several
 

@@ -48,6 +48,21 @@ def test_weights_and_moments_are_those_of_keras(rate, mode):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
+def operations(kind, count):
+    """In the graph of an update of so many variables."""
+    variables = [keras.Variable(np.zeros(3, "float32")) for _ in range(count)]
+    optimizer = kind(0.1)
+    optimizer.build(variables)
+    update = tf.function(lambda grads: optimizer.apply(grads, variables), autograph=False)
+    graph = update.get_concrete_function([tf.ones(3)] * count).graph
+    return len(graph.get_operations())
+
+
+def test_a_variable_has_a_quarter_of_the_operations():
+    more = [operations(kind, 21) - operations(kind, 1) for kind in (keras.optimizers.Adam, Adam)]
+    assert more[0] > 3.7 * more[1] > 0, more
+
+
 def test_a_model_compiled_with_it_can_be_saved(tmp_path):
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
     model.compile(Adam(0.01, **ARGUMENTS), "mse")
