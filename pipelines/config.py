@@ -58,7 +58,7 @@ class CorpusConfig:
     already cut into subwords; unigram unless given"""
     max_length: int = 256
     """pairs with more subwords on a side are dropped, the end mark included"""
-    num_shapes: int = 8
+    num_shapes: int = 24
     """the most length buckets; more waste less on padding and compile longer"""
 
     def __post_init__(self) -> None:
@@ -354,6 +354,7 @@ TRAINING_PRESETS: dict[str, dict[str, Any]] = {
 
 # The demo corpus has one right translation for each of its sentences, which come once or twice: no
 # dropout, and half of the layers of `tiny`. The rest was chosen by validation, of a few candidates.
+_DEMO_CORPUS: dict[str, Any] = {"num_shapes": 8}
 _DEMO_MODEL: dict[str, Any] = {"vocabulary_size": 900, "dropout": 0.0}
 _DEMO_LAYERS = {"tiny": {"encoder_layers": 2, "decoder_layers": 2}}
 _DEMO_TRAINING: dict[str, Any] = {
@@ -376,13 +377,15 @@ def default_config(preset: str, *, demo: bool) -> RunConfig:
     if preset not in PRESETS:
         raise InputError(f"preset must be one of {', '.join(PRESETS)}, got {preset}")
     model: dict[str, Any] = {}
+    corpus: dict[str, Any] = {}
     training = TRAINING_PRESETS[preset]
     if demo:
+        corpus = _DEMO_CORPUS
         model = _DEMO_MODEL | _DEMO_LAYERS.get(preset, {})
         training = training | _DEMO_TRAINING
     return RunConfig(
         preset=preset,
         model=TransformerConfig.preset(preset, **model),
-        corpus=CorpusConfig(),
+        corpus=CorpusConfig(**corpus),
         training=TrainingConfig(**training),
     )

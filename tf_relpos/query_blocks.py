@@ -5,7 +5,9 @@ The axes and the `relations` are those of `tf_relpos.relation_ops`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import keras
@@ -42,6 +44,22 @@ FEWEST = 64
 # queries are computed at once in training, and of the weights of one block.
 MOST_ON_GPU = 1 << 30
 BLOCK_ON_GPU = 1 << 26
+
+_longest: ContextVar[int | None] = ContextVar("longest", default=None)
+
+
+@contextlib.contextmanager
+def lengths_up_to(longest: int | None) -> Iterator[None]:
+    """Tells how many positions a sentence has at most whose length a graph does not know.
+
+    A graph for training that is made in this context has one way to attend where it would else have
+    two, all queries at once and in blocks, each with its gradient: it is made in half of the time.
+    """
+    token = _longest.set(longest)
+    try:
+        yield
+    finally:
+        _longest.reset(token)
 
 
 def attend_in_blocks(
@@ -163,9 +181,9 @@ def are_in_blocks(
     Blocks keep memory at or below plain attention's, and cost time, most of it in the backward
     pass, which computes the weights again. So they are made where T and S are known to be long,
     and where a graph does not know them: always in inference, and in training if they turn out to
-    be, unless the paper's form, with its own gradient, is asked for. On a GPU all queries are
-    computed at once up to `MOST_ON_GPU` weights, where it is known how many there will be, at up to
-    1.7 times plain attention's memory.
+    be, unless `lengths_up_to` rules that out or the paper's form, with its own gradient, is asked
+    for. On a GPU all queries are computed at once up to `MOST_ON_GPU` weights, where it is known
+    how many there will be, at up to 1.7 times plain attention's memory.
 
     Args:
         query: `[B, T, N, H]`.
@@ -180,7 +198,9 @@ def are_in_blocks(
     if None in (T, S):
         if not trains:
             return True
-        return False if implementation == "transpose_reshape" else None
+        longest = _longest.get()
+        are_short = longest is not None and longest**2 <= WIDEST
+        return False if are_short or implementation == "transpose_reshape" else None
     part = 1 if trains else 4
     if has_gpu() and query.shape[0] is not None:
         return query.shape[0] * key.shape[1] * T * S > MOST_ON_GPU // part

@@ -33,7 +33,7 @@ from pipelines.progress import Work, progress
 _LOG = logging.getLogger(__name__)
 
 MAX_LENGTH = 256
-NUM_SHAPES = 8
+NUM_SHAPES = 24
 
 _HELD_OUT = ("valid", "test")
 _TOKENIZER, _TEXT = "tokenizer.model", "text.json"

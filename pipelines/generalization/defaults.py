@@ -54,6 +54,7 @@ def commands_config(preset: str, commands: str, actions: str) -> RunConfig:
             train_target=[actions],
             target_language="en",
             subword_model="word",
+            num_shapes=8,
         ),
         training=dataclasses.replace(config.training, **_TRAINING),
     )

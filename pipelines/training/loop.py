@@ -61,9 +61,12 @@ def train(
             "precision": provenance.precision,
         }
     )
-    plan, sampler = _plan(provenance, prepared, run)
+    buckets = prepared.train.buckets
+    if training.subword_sampling:
+        buckets = with_room(buckets)
+    plan, sampler = _plan(provenance, prepared, buckets, run)
     with progress("building the model"):
-        trainer = _make_trainer(provenance, prepared.train.buckets, workers.strategy)
+        trainer = _make_trainer(provenance, buckets, workers.strategy)
     state = _restore(config, run, trainer, workers)
     first_step = state.step
     steps_left = training.steps - first_step
@@ -109,18 +112,20 @@ def train(
 
 
 def _plan(
-    provenance: Provenance, prepared: Prepared, run: TrainingRun | None
+    provenance: Provenance,
+    prepared: Prepared,
+    buckets: Sequence[Bucket],
+    run: TrainingRun | None,
 ) -> tuple[EpochPlan, SubwordSampler | None]:
     """Which pairs make which batch, and what draws their subwords anew, if anything does.
 
     The shapes of the batches are reported.
     """
     training = provenance.config.training
-    sampler, buckets = None, prepared.train.buckets
+    sampler = None
     if training.subword_sampling:
         tokenizer = prepared.tokenizer_path
         sampler = SubwordSampler(tokenizer, training.subword_sampling, training.seed)
-        buckets = with_room(buckets)
     sizes = batch_sizes(buckets, training.tokens_per_replica, provenance.replicas)
     plan = EpochPlan(prepared.train.pairs_per_bucket, sizes, training.seed)
     if run:
@@ -176,6 +181,7 @@ def _make_trainer(
         skip_non_finite=training.skip_non_finite,
         r_drop=training.r_drop,
         seed=training.seed,
+        longest=max(max(bucket.source_length, bucket.target_length) for bucket in buckets),
         xla=devices.xla_scope(training),
     )
     with strategy.scope():

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from pipelines.training.token_loss import TokenLoss
 from tf_relpos import Transformer
+from tf_relpos.query_blocks import lengths_up_to
 
 XlaScope = Literal["nothing", "loss", "model"]
 
@@ -42,6 +43,8 @@ class TranslationTrainer(keras.Model):
             The loss of a token is then half that of Wu et al. 2021, Eq. 4: the mean of both
             cross-entropies and alpha / 2 of the `divergence`.
         seed: of the dropout masks.
+        longest: the most ids of a side of a batch, which the graph, made once for batches of all
+            lengths, does not know.
         xla: what XLA compiles: "nothing", the "loss" and its gradient, which are bound by memory
             and which XLA fuses, or the whole "model", forward and backward.
 
@@ -63,6 +66,7 @@ class TranslationTrainer(keras.Model):
         skip_non_finite: bool = False,
         r_drop: float = 0.0,
         seed: int = 0,
+        longest: int | None = None,
         xla: XlaScope = "nothing",
         **kwargs: Any,
     ):
@@ -81,6 +85,7 @@ class TranslationTrainer(keras.Model):
         self.skip_non_finite = skip_non_finite
         self.r_drop = r_drop
         self.seed = seed
+        self.longest = longest
         self.xla = xla
         config = transformer.config
         calls = max(config.encoder_layers, config.decoder_layers) if config.share_layers else 1
@@ -184,7 +189,11 @@ class TranslationTrainer(keras.Model):
             self.optimizer.scale_loss,
             is_compiled=self.xla != "nothing",
         )
-        with tf.GradientTape() as tape, keras.StatelessScope(state_mapping=random_states):
+        with (
+            tf.GradientTape() as tape,
+            keras.StatelessScope(state_mapping=random_states),
+            lengths_up_to(self.longest),
+        ):
             hidden = self.transformer.hidden(inputs, training=True)
             columns = self.transformer.columns()
         *by_both, sums = loss.gradients(

@@ -92,6 +92,31 @@ def test_whether_blocks_are_needed_may_turn_out_when_a_graph_runs(
 
 
 @pytest.mark.tensorflow_only
+@pytest.mark.parametrize("longest, both_ways", [(T, False), (T + 1, True), (None, True)])
+def test_a_graph_that_is_told_the_longest_length_has_one_way(rng, longest, both_ways, monkeypatch):
+    """In training; what follows the context does not know of it."""
+    monkeypatch.setattr(query_blocks, "WIDEST", T * T)
+    arrays = random_inputs(rng, B, T, S, D)
+    layer = build(rng, RelativeMultiHeadAttention, 2)
+    expected = oracle(layer, arrays, position_labels(T, S, 2))
+
+    branches = []
+    cond = keras.ops.cond
+    monkeypatch.setattr(keras.ops, "cond", lambda *a: branches.append(a) or cond(*a))
+
+    def check():
+        runner = compile_runner(layer, "graph", arrays, training=True)
+        check_against_oracle(layer, arrays, expected, runner)
+
+    with query_blocks.lengths_up_to(longest):
+        check()
+    assert bool(branches) == both_ways
+    branches.clear()
+    check()
+    assert branches
+
+
+@pytest.mark.tensorflow_only
 @pytest.mark.parametrize("widest", [1, T * S], ids=["blocks", "whole"])
 @pytest.mark.parametrize("mode", ["eager", "graph"])
 def test_second_derivatives(rng, mode, widest, monkeypatch):

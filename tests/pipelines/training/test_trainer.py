@@ -144,6 +144,20 @@ def test_xla_trains_alike(rng, part):
     assert_close(weights(compiled), weights(plain), tolerance=1e-4)
 
 
+def test_told_the_longest_length_it_attends_in_one_way_and_trains_alike(rng, monkeypatch):
+    batches = [batch(rng), batch(rng, size=2, source_length=4, target_length=3)]
+    config = TransformerConfig(**{**vars(CONFIG), "implementation": "bucketed"})
+    branches, cond = [], keras.ops.cond
+    monkeypatch.setattr(keras.ops, "cond", lambda *a: branches.append(a) or cond(*a))
+    expected, logs = train(config, batches)
+    assert branches
+    branches.clear()
+    trainer, records = train(config, batches, longest=7)
+    assert not branches
+    assert_close(losses(records), losses(logs))
+    assert_close(weights(trainer), weights(expected))
+
+
 @pytest.mark.parametrize("xla", [pytest.param("nothing", marks=pytest.mark.slow), "model"])
 def test_dropout_is_a_function_of_seed_and_step(rng, xla):
     """With a learning rate of 0 nothing but the masks tells one step from another."""
