@@ -209,6 +209,21 @@ class TrainingConfig:
         for name in ("beta_1", "beta_2", "label_smoothing"):
             self._check(name, "at least 0 and below 1", 0 <= getattr(self, name) < 1)
 
+    def check_tokens_per_step(self, replicas: int) -> None:
+        """Checks that an update takes a batch of each replica at least.
+
+        Not when the fields are read: runs that did not are there.
+
+        Raises:
+            InputError: it does not.
+        """
+        if 0 < self.tokens_per_step < self.tokens_per_replica * replicas:
+            of_replicas = f" of {replicas} replicas together" if replicas > 1 else ""
+            raise InputError(
+                f"tokens_per_step must be 0 or at least tokens_per_replica{of_replicas}, "
+                f"{self.tokens_per_replica * replicas:,}, got {self.tokens_per_step:,}"
+            )
+
     def check_splits(self, splits: Sequence[str]) -> None:
         """Checks that there is the text that the fields need.
 

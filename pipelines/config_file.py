@@ -120,7 +120,7 @@ def _read(path: str) -> dict[str, Any]:
     """The values by the name of the flag, whatever table they stand in."""
     try:
         with open(path, "rb") as file:
-            text = file.read().decode()
+            text = file.read().decode("utf-8-sig")
         content = tomllib.loads(text)
     except OSError as error:
         raise InputError(f"config must be a file, cannot read {path}: {error.strerror}") from error

@@ -22,8 +22,17 @@ def load_tensorflow() -> None:
     log level. Command lines call this, once their flags are known to be right, before they import
     anything that needs TensorFlow or Keras. What its tensors free is kept (`pipelines.allocator`),
     and its products are those of oneDNN unless `TF_ENABLE_ONEDNN_OPTS` is set: left to itself
-    it takes them on processors with AVX-512 alone.
+    it takes them on processors with AVX-512 alone. Keras computes on it, whatever backend is the
+    user's.
+
+    Raises:
+        InputError: Keras has been imported with another backend.
     """
+    if "keras" in sys.modules:
+        backend = sys.modules["keras"].config.backend()
+        if backend != "tensorflow":
+            raise InputError(f"the backend of Keras must be tensorflow, got {backend}")
+    os.environ["KERAS_BACKEND"] = "tensorflow"
     keep_freed_memory()
     if platform.machine().lower() in ("x86_64", "amd64") and "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")

@@ -27,7 +27,7 @@ from tf_relpos.projections import of_positions
 from tf_relpos.query_blocks import are_in_blocks, attend_in_blocks
 from tf_relpos.relation_ops import Relations, relation_scores, relation_values
 from tf_relpos.relations import RelativePositions, both, visible
-from tf_relpos.tensor_ops import Shape, Tensor, heads_first, times_transposed
+from tf_relpos.tensor_ops import Shape, Tensor, check_is_padded, heads_first, times_transposed
 
 
 class EdgeAttention(keras.layers.MultiHeadAttention):
@@ -539,6 +539,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             return
         keys = {"value": value} if key is None else {"key": key, "value": value}
         for name, x in {"query": query, **keys}.items():
+            check_is_padded(name, x)
             rank, features = self._built_for[name]
             check_shape(name, x.shape, (*(None,) * (rank - 1), features))
 

@@ -15,7 +15,7 @@ import numpy as np
 from keras import ops
 
 from tf_relpos.config import check_boolean, check_max_relative_position, check_whole
-from tf_relpos.tensor_ops import Shape, Tensor, known_value
+from tf_relpos.tensor_ops import Shape, Tensor, check_is_padded, known_value
 
 
 def check_ids(name: str, ids: Any, vocabulary_size: int | None) -> Any:
@@ -32,6 +32,7 @@ def check_ids(name: str, ids: Any, vocabulary_size: int | None) -> Any:
         raise ValueError(
             f"`{name}` must be ids [B, S], padded to one length. Received: {ids!r}"
         ) from error
+    check_is_padded(name, array)
     if "int" not in dtype:
         raise ValueError(f"`{name}` must hold integer ids. Received: dtype={dtype}")
     values = known_value(array)
@@ -249,11 +250,9 @@ def _checked_edges(edges: Any, length: int | Tensor, num_labels: int) -> Tensor:
                 f"{rule}, shorter lists padded with negative numbers. Received: lists of different "
                 "lengths"
             ) from None
-    if isinstance(edges, keras.KerasTensor):
-        raise ValueError(
-            "`edges` must be an array or a tensor: label those of a functional model in the `call` "
-            f"of a layer. Received: {edges}"
-        )
+        if not edges.size and edges.ndim < 3:  # lists without an edge
+            edges = np.zeros((*edges.shape, 3), "int32")
+    _check_has_shape("edges", edges)
     if edges.dtype == object:  # such as None
         raise ValueError(f"{rule}. Received: {edges!r}")
     dtype = keras.backend.standardize_dtype(edges.dtype)
@@ -268,6 +267,15 @@ def _checked_edges(edges: Any, length: int | Tensor, num_labels: int) -> Tensor:
                 f"{num_labels}. Received: an edge {tuple(values[beyond][0].tolist())}"
             )
     return ops.cast(edges, "int32")
+
+
+def _check_has_shape(name: str, x: Tensor) -> None:
+    """Refuses the inputs of a functional model, which have no shape to compute with."""
+    if isinstance(x, keras.KerasTensor):
+        raise ValueError(
+            f"`{name}` must be an array or a tensor: label those of a functional model in the "
+            f"`call` of a layer. Received: {x}"
+        )
 
 
 def path_relations(relations: Tensor, max_distance: int) -> Tensor:
@@ -286,6 +294,7 @@ def path_relations(relations: Tensor, max_distance: int) -> Tensor:
         ValueError: labels of another shape or type.
     """
     k = check_whole("max_distance", max_distance)
+    _check_has_shape("relations", relations)
     shapes = "[T, T], [B, T, T] or [B, T, T, L]"
     labels = _as_labels("relations", relations, shapes, (2, 3, 4))
     is_edge = ops.convert_to_tensor(labels) >= 0
@@ -349,10 +358,8 @@ def stack_relations(relations: Sequence[Tensor], num_relations: Sequence[int]) -
         labels = labels if len(labels.shape) == 4 else ops.expand_dims(labels, -1)
         found.append(labels if len(labels.shape) == rank else ops.expand_dims(labels, 0))
         first += size
-    shape = ops.shape(sum(labels[..., :1] for labels in found))[:-1]
-    return ops.concatenate(
-        [ops.broadcast_to(labels, (*shape, labels.shape[-1])) for labels in found], -1
-    )
+    zeros = ops.zeros_like(sum(labels[..., :1] for labels in found))  # of all graphs and pairs
+    return ops.concatenate([labels + zeros for labels in found], -1)
 
 
 def _pairs(labels: Tensor) -> Shape:

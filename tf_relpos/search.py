@@ -235,7 +235,7 @@ class _BeamSearch(NamedTuple):
         """One live hypothesis, of nothing."""
         pad_id, start_id, _ = _special_ids(self.model)
         B, K, n = ops.shape(sentences.places)[0], self.K, self.n
-        first_only = ops.where(ops.arange(K) == 0, _constant(0), _constant(-np.inf))
+        first_only = ops.where(ops.arange(K, dtype="int32") == 0, _constant(0), _constant(-np.inf))
         return _Beam(
             index=ops.convert_to_tensor(0, "int32"),
             tokens=ops.full((B, K), start_id, dtype="int32"),

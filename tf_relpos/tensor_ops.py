@@ -30,6 +30,15 @@ def has_value(x: Tensor) -> bool:
     return known_value(x[(slice(0, 1),) * len(x.shape)]) is not None
 
 
+def check_is_padded(name: str, x: Tensor) -> None:
+    """Refuses TensorFlow's ragged tensors."""
+    if getattr(x, "ragged_rank", None) is not None:
+        raise ValueError(
+            f"`{name}` must be padded to one length (`to_tensor()`), and masked. Received: a "
+            f"{type(x).__name__} of shape {tuple(x.shape)}"
+        )
+
+
 def exact_dtype(x: Tensor) -> str:
     """Its dtype, or single precision instead of half."""
     return keras.backend.result_type(x.dtype, "float32")

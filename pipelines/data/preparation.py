@@ -135,6 +135,15 @@ def prepare(
             if not (directory / "train").exists():  # another process may have just made it
                 _complete(corpus, directory, settings, model)
     prepared = open_prepared(directory)
+    splits = _held_out(corpus)
+    if list(prepared.splits) != splits:
+        found, wanted = (", ".join(("train", *names)) for names in (prepared.splits, splits))
+        raise InputError(
+            f"{directory} was prepared with text for {found}, got {wanted}: choose another "
+            "directory or the same text"
+        )
+    if corpus.files and (directory / _TEXT).exists():
+        del settings["text_bytes"]  # the files' checksums tell more
     _check_same(directory, prepared.settings, settings)
     if not are_unchanged(directory / _TEXT, corpus.files):
         raise InputError(

@@ -19,7 +19,9 @@ from pipelines.graphs.batches import batches, plan
 from pipelines.graphs.graph import Graph, Task
 from pipelines.graphs.model import ModelConfig, build, is_seen
 from pipelines.progress import Work, progress
+from pipelines.training.adam import Adam
 from pipelines.training.schedule import warmup_then_cosine
+from tf_relpos.query_blocks import lengths_up_to
 
 _LOG = logging.getLogger(__name__)
 
@@ -82,7 +84,11 @@ def train(task: Task, config: TrainingConfig, directory: Path | None = None) -> 
     data = batches(task.train, len(task.labels), config.model.relations, config.nodes, seeds)
     seconds = 0.0
     if seeds:
-        with progress("training", "updates", steps * config.epochs, done=steps * done) as work:
+        longest = max(len(graph.nodes) for graph in task.train)
+        with (
+            lengths_up_to(longest),
+            progress("training", "updates", steps * config.epochs, done=steps * done) as work,
+        ):
             told = _Told(config, work, directory)
             model.fit(
                 data,
@@ -111,7 +117,9 @@ def compile_model(
 ) -> None:
     """For logits `[B, T, V]` and targets `[B, T]`, of which those count that have a weight."""
     rate = warmup_then_cosine(updates, learning_rate)
-    optimizer = keras.optimizers.AdamW(rate, weight_decay=weight_decay, clipnorm=CLIPPED_AT)
+    optimizer = Adam(rate, weight_decay=weight_decay or None, clipnorm=CLIPPED_AT)
+    # Within `fit` its variables would be made in the graph, which is then made twice.
+    optimizer.build(model.trainable_variables)
     # XLA would compile each shape anew, for longer than the training takes.
     model.compile(
         optimizer,

@@ -26,6 +26,7 @@ from pipelines.syntax.data import END, PAD, START, Text, batches
 from pipelines.syntax.model import build
 from pipelines.syntax.trees import text_of
 from pipelines.training.devices import description
+from tf_relpos.query_blocks import lengths_up_to
 
 _LOG = logging.getLogger(__name__)
 
@@ -99,15 +100,17 @@ def train(
     valid = batches(text.valid, relations, config.words)
     per_epoch = len(batches(text.train, relations, config.words))
     seeds = [(seed, epoch) for epoch in range(-(-config.steps // per_epoch))]
-    history = model.fit(
-        batches(text.train, relations, config.words, seeds),
-        steps_per_epoch=config.every,
-        epochs=config.steps // config.every,
-        validation_data=valid,
-        callbacks=[_Told(f"seed {seed}, {relations}", config.every, work)],
-        shuffle=False,
-        verbose=0,
-    ).history
+    longest = max(max(len(each.source), len(each.target)) for each in text.train)
+    with lengths_up_to(longest):
+        history = model.fit(
+            batches(text.train, relations, config.words, seeds),
+            steps_per_epoch=config.every,
+            epochs=config.steps // config.every,
+            validation_data=valid,
+            callbacks=[_Told(f"seed {seed}, {relations}", config.every, work)],
+            shuffle=False,
+            verbose=0,
+        ).history
     translations = translate(model, text, relations, config.words)
     bleu = sacrebleu.corpus_bleu(translations, [[example.reference for example in text.valid]])
     _LOG.info("seed %d, %s: BLEU %.2f", seed, relations, bleu.score)

@@ -72,6 +72,8 @@ def run_job(
             check_same_subwords(prepared.tokenizer_path, origin)
         if locked:
             locked.check_continues(config)
+            if not directory.checkpoints.steps():
+                config.training.check_tokens_per_step(strategy.num_replicas_in_sync)
         if corpus is not None:
             prepared = prepare_text(config, corpus, directory.path / "prepared", origin)
         provenance = Provenance.of(

@@ -14,6 +14,7 @@ from pipelines.data.epoch_plan import EpochPlan
 from pipelines.data.input import training_dataset
 from pipelines.data.preparation import Prepared
 from pipelines.data.subword_sampling import SubwordSampler, with_room
+from pipelines.errors import InputError
 from pipelines.files.atomic import write_text
 from pipelines.progress import progress
 from pipelines.run.checkpoints import RunState
@@ -127,7 +128,14 @@ def _plan(
         tokenizer = prepared.tokenizer_path
         sampler = SubwordSampler(tokenizer, training.subword_sampling, training.seed)
     sizes = batch_sizes(buckets, training.tokens_per_replica, provenance.replicas)
-    plan = EpochPlan(prepared.train.pairs_per_bucket, sizes, training.seed)
+    try:
+        plan = EpochPlan(prepared.train.pairs_per_bucket, sizes, training.seed)
+    except InputError as error:
+        metadata = prepared.train.metadata
+        if not (too_long := metadata["dropped"].get("too long")):
+            raise
+        limit = f"max_length, {metadata['max_length']}"
+        raise InputError(f"{error}, or raise {limit}: {too_long:,} pairs are longer") from error
     if run:
         report = bucket_report(buckets, sizes, prepared.train.metadata["dropped"])
         _LOG.info("%s", report)

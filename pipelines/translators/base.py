@@ -80,6 +80,7 @@ class Translation(NamedTuple):
 
 _NOTHING = Translation("", 0.0)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class Cut(NamedTuple):
@@ -108,8 +109,13 @@ class TextTranslator(abc.ABC):
 
     _work: Work | None = None
 
-    def translate(self, sentences: Sequence[str]) -> list[str]:
-        """The best translation of each sentence, in their order."""
+    def translate(self, sentences: Iterable[str]) -> list[str]:
+        """The best translation of each sentence, in their order.
+
+        Raises:
+            InputError: one of them is no string, or they are a single one.
+        """
+        sentences = list(_checked(sentences))
         texts: list[str] = []
         with progress("translating", "sentences", len(sentences)) as work:
             self._work = work
@@ -132,9 +138,12 @@ class TextTranslator(abc.ABC):
         A sentence of nothing but white space has one, which is empty, with a score of 0: no model
         has learnt what to say to it. Each is one line of text, whatever the model says: control
         characters become spaces, as they would end the line, or have a terminal do what a server
-        wants.
+        wants. Half of a surrogate pair, which is no character, is read as U+FFFD.
+
+        Raises:
+            InputError: one of them is no string, or they are a single one.
         """
-        sentences = iter(sentences)
+        sentences = _checked(sentences)
         while chunk := list(islice(sentences, sentences_at_a_time)):
             texts = [sentence for sentence in chunk if not _is_blank(sentence)]
             translations = iter(self._translate_chunk(texts) if texts else ())
@@ -144,7 +153,7 @@ class TextTranslator(abc.ABC):
 
     def cut(self, sentences: Sequence[str]) -> list[Cut]:
         """Those sentences whose end the model does not read."""
-        lengths, limit = self._source_lengths(sentences)
+        lengths, limit = self._source_lengths(list(_checked(sentences)))
         return [Cut(place, length, limit) for place, length in enumerate(lengths) if length > limit]
 
     @abc.abstractmethod
@@ -154,6 +163,20 @@ class TextTranslator(abc.ABC):
     @abc.abstractmethod
     def _source_lengths(self, sentences: Sequence[str]) -> tuple[Sequence[int], int]:
         """The subwords of each sentence with its end mark, and how many of them are read."""
+
+
+def _checked(sentences: Iterable[str]) -> Iterator[str]:
+    """Each sentence, in characters alone."""
+    if isinstance(sentences, str | bytes):
+        raise InputError(f"sentences must be a list of them, got one: {sentences[:60]!r}")
+    for place, sentence in enumerate(sentences):
+        if not isinstance(sentence, str):
+            raise InputError(
+                f"sentences must be strings, got {type(sentence).__name__} in place {place}"
+            )
+        if _SURROGATE.search(sentence):
+            sentence = sentence.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+        yield sentence
 
 
 def _is_blank(sentence: str) -> bool:

@@ -69,6 +69,10 @@ def test_every_kind_of_value(file):
     assert parsed(file(as_toml({"a": vars(expected), "b": {"c": None}}))) == expected
 
 
+def test_a_byte_order_mark_is_no_key(file):
+    assert parsed(file("\ufeffname = 'x'\n")).name == "x"
+
+
 def test_the_command_line_takes_the_place_of_the_file(file):
     flags = parsed(file(EVERY), "--is-on", "true", "--count=5", "--files", "c")
     assert (flags.is_on, flags.count, flags.files) == (True, 5, ["c"])

@@ -98,6 +98,23 @@ print(corpus.name, places.run_dir, "tensorflow_datasets" in sys.modules, "keras"
     assert output == f"{name} runs/{name.replace('/', '-')} False False"
 
 
+@pytest.mark.parametrize("imported", ["", "import keras"], ids=["not yet", "already"])
+def test_keras_computes_on_tensorflow_whatever_backend_is_set(imported):
+    code = f"""
+{imported}
+from pipelines.importing import load_tensorflow
+try:
+    load_tensorflow()
+except ValueError as error:
+    print(error)
+else:
+    import keras
+    print(keras.backend.backend())
+"""
+    expected = "the backend of Keras must be tensorflow, got jax" if imported else "tensorflow"
+    assert run_python(code, KERAS_BACKEND="jax") == expected
+
+
 def test_config_imported_alone_is_that_of_the_package():
     output = run_python(
         """

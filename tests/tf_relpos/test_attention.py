@@ -307,6 +307,15 @@ def test_a_projection_may_have_a_precision_of_its_own(rng, base, part, other):
     assert_close(layer(x, x, cache=cache)[0], exact(x, x), tolerance=0.03)
 
 
+@pytest.mark.tensorflow_only
+def test_ragged_tensors_are_refused():
+    import tensorflow as tf
+
+    ragged = tf.RaggedTensor.from_tensor(tf.ones((2, 4, 6)), lengths=[4, 2])
+    with pytest.raises(ValueError, match="`query` must be padded.*RaggedTensor of shape .2, None"):
+        RelativeMultiHeadAttention(2, 6)(ragged, ragged)
+
+
 def test_whole_numbers_of_numpy_are_taken(rng):
     x = rng.normal(size=(B, 5, D)).astype("float32")
     two = np.int64(2)

@@ -115,6 +115,12 @@ def test_bad_edges_are_refused(edges, options, message):
         edge_relations(edges, **{"length": T, "num_labels": E, **options})
 
 
+def test_lists_without_an_edge():
+    assert np.all(to_numpy(edge_relations([], T, E)) == -1)
+    found = to_numpy(edge_relations([[], []], T, E, self_loops=True))
+    np.testing.assert_array_equal(found, np.stack([np.where(np.eye(T), E, -1)] * 2))
+
+
 @pytest.mark.tensorflow_only
 def test_padded_batches_of_tf_data(rng):
     import tensorflow as tf
@@ -208,6 +214,15 @@ def test_labels_of_several_kinds_stand_side_by_side(rng):
         stack_relations([graph, positions], [E, 0])
 
 
+def test_labels_of_several_kinds_in_a_functional_model(rng):
+    graph = keras.Input((None, None), dtype="int32")
+    positions = rng.integers(0, 4, (T, T), dtype="int32")
+    model = keras.Model(graph, stack_relations([graph, positions], [E, 4]))
+    labels = rng.integers(-1, E, (B, T, T), dtype="int32")
+    expected = to_numpy(stack_relations([labels, positions], [E, 4]))
+    np.testing.assert_array_equal(to_numpy(model(labels)), expected)
+
+
 def test_joint_labels_tell_all_combinations_apart():
     F, S = 3, 4
     first, second = np.meshgrid(range(-1, F), range(-1, S), indexing="ij")
@@ -230,6 +245,10 @@ def test_joint_labels_tell_all_combinations_apart():
         (lambda: joint_relations([[0.5]], [[1]], 2), "`first` must hold integer labels"),
         (lambda: joint_relations([[0]], [[[[1]]]], 2), "`second` must have the shape"),
         (lambda: path_relations([0, 1], 2), r"`relations` must have the shape.*\(2,\)"),
+        (
+            lambda: path_relations(keras.Input((T, T), dtype="int32"), 2),
+            "`relations` must be an array .*in the `call` of a layer",
+        ),
         (lambda: path_relations([[0, 1, 1]], 2), r"`relations` must have the shape.*\(1, 3\)"),
         (lambda: path_relations(np.zeros((2, 1, 3, 1), int), 2), r"`relations` .*\(2, 1, 3, 1\)"),
         (lambda: stack_relations([[[0]]], 3), "`num_relations` must have a number for each.*3 for"),

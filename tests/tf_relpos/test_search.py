@@ -390,13 +390,19 @@ def test_few_sentences_or_none(rng, mode, rows):
 
 
 @pytest.mark.parametrize("floatx", ["float64", "float16", "bfloat16"])
-def test_searches_do_not_depend_on_keras_s_default_float(rng, floatx):
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "xla"] or MODES)
+def test_searches_do_not_depend_on_keras_s_default_float(rng, mode, floatx):
     toy = Toy(rng)
     expected = to_numpy(list(all_searches(toy, padded(SOURCES), max_length=6)))
     before = keras.config.floatx()
     keras.config.set_floatx(floatx)
+
+    def search(inputs):
+        return list(all_searches(toy, inputs["sources"], max_length=6))
+
     try:
-        found = to_numpy(list(all_searches(toy, padded(SOURCES), max_length=6)))
+        arrays = {"sources": padded(SOURCES)}
+        found = compile_function(search, mode, arrays, {"sources": [None, None]})(arrays)
     finally:
         keras.config.set_floatx(before)
     for (ids, scores), (expected_ids, expected_scores) in zip(found, expected, strict=True):

@@ -74,11 +74,30 @@ def test_lines_are_answered_as_they_come(translator):
     assert read == SENTENCES[:2]
 
 
-@pytest.mark.parametrize("text", ["", " ", "a " * 3000, "\x00", "😀 日本語", "x" * 5000])
+@pytest.mark.parametrize(
+    "text", ["", " ", "a " * 3000, "\x00", "😀 日本語", "x" * 5000, "\ud83d a"]
+)
 def test_odd_text_gets_an_answer_and_harms_no_neighbour(translator, text):
     answers = translator.translate([SENTENCES[0], text, SENTENCES[1]])
     assert len(answers) == 3 and isinstance(answers[1], str)
     assert answers[::2] == translator.translate(SENTENCES[:2])
+
+
+@pytest.mark.parametrize(
+    "sentences, message",
+    [
+        ("one two", "sentences must be a list of them, got one: 'one two'"),
+        (["one", None], "sentences must be strings, got NoneType in place 1"),
+    ],
+)
+def test_what_is_no_list_of_strings_is_refused(translator, sentences, message):
+    for call in (translator.translate, translator.cut, lambda some: list(translator.stream(some))):
+        with pytest.raises(InputError, match=message):
+            call(sentences)
+
+
+def test_any_iterable_is_translated(translator):
+    assert translator.translate(iter(SENTENCES[:2])) == translator.translate(SENTENCES[:2])
 
 
 def test_no_sentences_give_no_translations(translator):
