@@ -143,6 +143,14 @@ def test_the_end_the_reports_and_the_remedies_may_change():
     assert config.difference(changed(config, "training", **values)) is None
 
 
+def test_an_update_takes_a_batch_of_each_replica():
+    TrainingConfig(tokens_per_replica=500).check_tokens_per_step(8)
+    training = TrainingConfig(tokens_per_replica=500, tokens_per_step=1000)
+    training.check_tokens_per_step(2)
+    with pytest.raises(InputError, match="tokens_per_replica of 3 replicas together, 1,500, got"):
+        training.check_tokens_per_step(3)
+
+
 def test_a_cooldown_fixes_when_it_ends():
     config = changed(default_config("base", demo=False), "training", cooldown=0.2, steps=50)
     assert config.difference(changed(config, "training", steps=60)) == "steps 50, not 60"

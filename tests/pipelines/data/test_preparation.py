@@ -130,6 +130,12 @@ def test_another_corpus_is_refused(corpus, directory):
         prepare(WordCorpus(corpus.sizes, name="others"), directory, **SETTINGS)
 
 
+def test_text_for_another_split_is_refused(corpus, directory):
+    sizes = {split: size for split, size in corpus.sizes.items() if split != "test"}
+    with pytest.raises(InputError, match="text for train, valid, test, got train, valid: choose"):
+        prepare(WordCorpus(sizes), directory, **SETTINGS)
+
+
 def test_other_text_under_the_same_name_is_refused(corpus, directory):
     longer = WordCorpus(corpus.sizes)
     longer.text_bytes = 1234
