@@ -7,6 +7,7 @@ or of a padded batch: with the operations of the backend, so that with TensorFlo
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -358,8 +359,9 @@ def stack_relations(relations: Sequence[Tensor], num_relations: Sequence[int]) -
         labels = labels if len(labels.shape) == 4 else ops.expand_dims(labels, -1)
         found.append(labels if len(labels.shape) == rank else ops.expand_dims(labels, 0))
         first += size
-    zeros = ops.zeros_like(sum(labels[..., :1] for labels in found))  # of all graphs and pairs
-    return ops.concatenate([labels + zeros for labels in found], -1)
+    # Of all graphs and pairs; whose shape the inputs of a functional model do not have.
+    zeros = ops.zeros_like(functools.reduce(ops.add, [labels[..., :1] for labels in found]))
+    return ops.concatenate([ops.add(labels, zeros) for labels in found], -1)
 
 
 def _pairs(labels: Tensor) -> Shape:
