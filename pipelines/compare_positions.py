@@ -17,7 +17,7 @@ from pipelines.errors import (
     check_positive,
 )
 from pipelines.files.atomic import check_writable
-from pipelines.importing import import_optional, load_tensorflow
+from pipelines.importing import import_optional, load_keras
 
 DESCRIPTION = """Train small Keras models without positions, with sinusoidal, with learnt absolute
 and with relative ones, on a generated task that only order decides: who does what to whom in a
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str]) -> None:
         output = Path(flags.output) if flags.output else None
         if output:
             check_writable(output.parent)  # before work is done for it
-        load_tensorflow()
+        load_keras()
         if flags.model == "keras_hub":
             import_optional("keras_hub", "keras-hub", extra="hub")
         print(compared(flags, output), end="")

@@ -14,7 +14,7 @@ from pipelines.command_line import checkpoint_flag, lasting_output, parse_flags,
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
 from pipelines.files.atomic import write_text
-from pipelines.importing import load_tensorflow
+from pipelines.importing import load_keras
 from pipelines.translators.base import CutSources, check_search
 from pipelines.translators.side_by_side import share_cores
 from tf_relpos.config import ALPHA, BEAM_SIZE
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str]) -> None:
         baseline = _lines_like(sources, flags.compare_with, flags.source)
 
     share_cores()
-    load_tensorflow()
+    load_keras()
     from pipelines.run.comet import Comet
     from pipelines.run.comparison import compare
     from pipelines.run.directory import RunDirectory

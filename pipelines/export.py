@@ -7,7 +7,7 @@ from simple_parsing import choice
 
 from pipelines.command_line import Parser, checkpoint_flag, run
 from pipelines.exporters.registry import FORMATS, SEARCH_OPTIONS, ExportOptions, check_options
-from pipelines.importing import load_tensorflow
+from pipelines.importing import load_keras
 
 DESCRIPTION = """Export a trained model in a form to deploy. It appears complete or not at all, and
 nothing is overwritten."""
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> None:
     form = FORMATS[flags.format]
     form.check_here()
     # A wrong flag should not wait for what takes seconds to import.
-    load_tensorflow()
+    load_keras()
     from pipelines.exporters.exportable import Exportable
     from pipelines.run.directory import RunDirectory
     from pipelines.translators.keras_model import Translator, load_run

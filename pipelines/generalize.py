@@ -13,7 +13,7 @@ from pipelines.corpora.text_files import check_file
 from pipelines.errors import InputError, check_positive
 from pipelines.files.pictures import check_can_draw
 from pipelines.generalization.defaults import CUTOFFS, commands_config
-from pipelines.importing import load_tensorflow
+from pipelines.importing import load_keras
 from pipelines.reproduction.tables import DECIDED, rows_named
 from pipelines.training.flags import Asked, StartFlags, parse, refuse
 
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str]) -> int:
             (*DECIDED, "prepared"),
         )
         check_can_draw()  # what is missing should not show after hours
-        load_tensorflow()
+        load_keras()
         output = Path(asked.flags.output or Path("generalization") / asked.text_name)
         found = _generalize(asked, output)
         return tell_of_table(found, output)

@@ -22,17 +22,8 @@ def load_tensorflow() -> None:
     log level. Command lines call this, once their flags are known to be right, before they import
     anything that needs TensorFlow or Keras. What its tensors free is kept (`pipelines.allocator`),
     and its products are those of oneDNN unless `TF_ENABLE_ONEDNN_OPTS` is set: left to itself
-    it takes them on processors with AVX-512 alone. Keras computes on it, whatever backend is the
-    user's.
-
-    Raises:
-        InputError: Keras has been imported with another backend.
+    it takes them on processors with AVX-512 alone.
     """
-    if "keras" in sys.modules:
-        backend = sys.modules["keras"].config.backend()
-        if backend != "tensorflow":
-            raise InputError(f"the backend of Keras must be tensorflow, got {backend}")
-    os.environ["KERAS_BACKEND"] = "tensorflow"
     keep_freed_memory()
     if platform.machine().lower() in ("x86_64", "amd64") and "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
@@ -40,6 +31,20 @@ def load_tensorflow() -> None:
         import tensorflow
 
         tensorflow.config.list_physical_devices()
+
+
+def load_keras() -> None:
+    """Imports TensorFlow, and Keras to compute on it, whatever the user's backend is.
+
+    Raises:
+        InputError: Keras has been imported with another one.
+    """
+    os.environ["KERAS_BACKEND"] = "tensorflow"
+    load_tensorflow()
+    import keras
+
+    if (backend := keras.config.backend()) != "tensorflow":
+        raise InputError(f"the backend of Keras must be tensorflow, got {backend}")
 
 
 def load_jax() -> None:

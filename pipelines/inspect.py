@@ -9,7 +9,7 @@ from pathlib import Path
 from pipelines.command_line import checkpoint_flag, parse_flags, run
 from pipelines.errors import InputError
 from pipelines.files.pictures import check_can_draw
-from pipelines.importing import load_tensorflow
+from pipelines.importing import load_keras
 
 DESCRIPTION = """Show what a trained model attends to in a sentence and its translation: the
 attention of every layer and head, which part of each score is content and which is position (the
@@ -43,7 +43,7 @@ class InspectFlags:
 def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(InspectFlags, DESCRIPTION, "python -m pipelines.inspect", arguments)
     check_can_draw()
-    load_tensorflow()
+    load_keras()
     from pipelines.inspection.attention import check_has_two_terms, look, tables
     from pipelines.inspection.page import Told, write_page
     from pipelines.run.directory import RunDirectory

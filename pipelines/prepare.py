@@ -8,7 +8,7 @@ from pathlib import Path
 from pipelines.command_line import Parser, run
 from pipelines.config import CorpusConfig, default_config
 from pipelines.errors import InputError
-from pipelines.importing import load_tensorflow
+from pipelines.importing import load_keras
 
 DESCRIPTION = """Learn a shared subword vocabulary from parallel text and tokenize it into arrays on
 disk, sorted into length buckets. `train_wmt --prepared DIR` trains on the result, as often as you
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str]) -> None:
     corpus = flags.corpus.corpus()
     vocabulary_size = _vocabulary_size(flags)
 
-    load_tensorflow()
+    load_keras()
     from pipelines.data.buckets import batch_sizes, bucket_report
     from pipelines.data.preparation import prepare
 

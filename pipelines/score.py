@@ -11,7 +11,7 @@ from itertools import islice
 from pipelines.command_line import checkpoint_flag, parse_flags, run
 from pipelines.corpora.text_files import check_file, read_lines
 from pipelines.errors import InputError
-from pipelines.importing import load_tensorflow
+from pipelines.importing import load_keras
 from pipelines.progress import progress
 from pipelines.translators.base import CutSources
 
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(ScoreFlags, DESCRIPTION, "python -m pipelines.score", arguments)
     lines = _check_aligned(flags)
 
-    load_tensorflow()
+    load_keras()
     import numpy as np
 
     from pipelines.run.directory import RunDirectory

@@ -23,7 +23,7 @@ from pipelines.errors import (
 from pipelines.files.atomic import check_writable, exclusive
 from pipelines.files.pictures import FORMATS, check_can_draw, save_figure
 from pipelines.files.records import write_json
-from pipelines.importing import load_tensorflow
+from pipelines.importing import load_keras
 from tf_relpos.config import COMPATIBILITIES
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def main(arguments: Sequence[str]) -> None:
         directory = Path(flags.run_dir) if flags.run_dir else None
         if directory:
             stack.enter_context(exclusive(directory, "run_dir"))
-        load_tensorflow()
+        load_keras()
         teach(flags, task, directory)
 
 

@@ -17,7 +17,7 @@ from pipelines.errors import (
 )
 from pipelines.files.atomic import check_writable
 from pipelines.files.pictures import FORMATS, check_can_draw, save_figure
-from pipelines.importing import load_tensorflow
+from pipelines.importing import load_keras
 
 DESCRIPTION = """Train small translators on the demo corpus, whose grammar knows the dependency tree
 of each sentence: half of them know the positions of a source's words, half of them the
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str]) -> None:
             check_can_draw()
         for path in filter(None, (flags.output, flags.picture)):
             check_writable(Path(path).parent)  # before work is done for it
-        load_tensorflow()
+        load_keras()
         print(compared(flags), end="")
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pipelines.command_line import lasting_output, run
 from pipelines.config import RunConfig
 from pipelines.corpora.corpus import Corpus
-from pipelines.importing import load_tensorflow
+from pipelines.importing import load_keras
 from pipelines.progress import phases
 from pipelines.training.flags import Asked, StartFlags
 from pipelines.training.flags import parse as parse_flags
@@ -36,7 +36,7 @@ class RunFlags(StartFlags):
 def main(arguments: Sequence[str]) -> int:
     with lasting_output(), phases():
         config, corpus, places = parse(arguments)
-        load_tensorflow()
+        load_keras()
         from pipelines.training.job import run_job
 
         signal = run_job(

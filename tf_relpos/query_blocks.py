@@ -53,7 +53,7 @@ def lengths_up_to(longest: int | None) -> Iterator[None]:
     """Tells how many positions a sentence has at most whose length a graph does not know.
 
     A graph for training that is made in this context has one way to attend where it would else have
-    two, all queries at once and in blocks, each with its gradient: it is made in half of the time.
+    two, all queries at once and in blocks, each with its gradient.
     """
     token = _longest.set(longest)
     try:

@@ -359,7 +359,7 @@ def stack_relations(relations: Sequence[Tensor], num_relations: Sequence[int]) -
         labels = labels if len(labels.shape) == 4 else ops.expand_dims(labels, -1)
         found.append(labels if len(labels.shape) == rank else ops.expand_dims(labels, 0))
         first += size
-    # Of all graphs and pairs; whose shape the inputs of a functional model do not have.
+    # For all graphs and pairs: inputs of a functional model have no shape to broadcast to.
     zeros = ops.zeros_like(functools.reduce(ops.add, [labels[..., :1] for labels in found]))
     return ops.concatenate([ops.add(labels, zeros) for labels in found], -1)
 

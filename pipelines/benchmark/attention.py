@@ -65,9 +65,9 @@ class Benchmark:
 
 def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(Benchmark, __doc__, "python -m pipelines.benchmark.attention", arguments)
-    from pipelines.importing import load_tensorflow
+    from pipelines.importing import load_keras
 
-    load_tensorflow()
+    load_keras()
 
     records = []
     for point in _points(flags):

@@ -52,9 +52,9 @@ def main(arguments: Sequence[str]) -> None:
         Benchmark, __doc__, "python -m pipelines.benchmark.compatibility", arguments
     )
     check_can_be_measured()
-    from pipelines.importing import load_tensorflow
+    from pipelines.importing import load_keras
 
-    load_tensorflow()
+    load_keras()
     sizes = (flags.num_heads, flags.head_dim, flags.max_relative_position)
     records = []
     for xla in (False, True):

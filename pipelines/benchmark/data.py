@@ -155,9 +155,9 @@ def _phase(directory: Path) -> str:
 
 def _read(directory: Path, first_step: int, seconds: float) -> dict:
     """Reads training batches for some seconds; the first one by itself, as after resuming."""
-    from pipelines.importing import load_tensorflow
+    from pipelines.importing import load_keras
 
-    load_tensorflow()
+    load_keras()
     from pipelines.data.buckets import batch_sizes
     from pipelines.data.epoch_plan import EpochPlan
     from pipelines.data.input import training_dataset

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from pipelines.benchmark.measuring import ratios, settings_of, take_one_thread, write_results
 from pipelines.command_line import parse_flags, run
 from pipelines.errors import InputError, check_positive
-from pipelines.importing import import_optional, load_tensorflow
+from pipelines.importing import import_optional, load_keras
 from pipelines.train_graph import GraphFlags, config_of, read
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> None:
         import_optional(module, module, extra="peers")
     given = (flags.train, flags.test, flags.hold_out)
     task = read(GraphFlags(*given))
-    load_tensorflow()
+    load_keras()
     take_one_thread()
     accuracies: dict[str, list[float]] = {name: [] for name in (OURS, *PEERS)}
     turns = []

@@ -37,7 +37,7 @@ from pipelines.benchmark.paused_process import PausedProcess
 from pipelines.command_line import parse_flags, run
 from pipelines.config import CorpusConfig, RunConfig, default_config
 from pipelines.errors import InputError, check_positive
-from pipelines.importing import load_tensorflow
+from pipelines.importing import load_keras
 
 if TYPE_CHECKING:
     from pipelines.data.preparation import Prepared
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str]) -> None:
     config.corpus.corpus()  # is there before minutes of installing
     peer.install(Path(flags.environment), flags.python)
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # TensorFlow 2.13 would need a CUDA of its own
-    load_tensorflow()
+    load_keras()
     # Told to end, it ends the trainers, too, by leaving the block.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:

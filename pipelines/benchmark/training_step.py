@@ -53,9 +53,9 @@ def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(
         Benchmark, __doc__, "python -m pipelines.benchmark.training_step", arguments
     )
-    from pipelines.importing import load_tensorflow
+    from pipelines.importing import load_keras
 
-    load_tensorflow()
+    load_keras()
 
     steps = {position: update_of(flags, position) for position in CONTESTANTS}
     turns = seconds_in_turns(steps, flags.turns)

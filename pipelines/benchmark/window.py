@@ -54,9 +54,9 @@ class Benchmark:
 def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(Benchmark, __doc__, "python -m pipelines.benchmark.window", arguments)
     check_can_be_measured()
-    from pipelines.importing import load_tensorflow
+    from pipelines.importing import load_keras
 
-    load_tensorflow()
+    load_keras()
     records = []
     for length in flags.lengths:
         fits = COPIES * 4 * flags.num_heads * length**2 <= flags.gigabytes * 2**30

@@ -18,6 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from pipelines.config import CorpusConfig
 from pipelines.corpora.corpus import Corpus
 from pipelines.data.dataset import TokenizedCorpus
 from pipelines.data.dataset_writer import TokenizedCorpusWriter
@@ -31,9 +32,6 @@ from pipelines.files.fingerprints import are_unchanged, write_fingerprints
 from pipelines.progress import Work, progress
 
 _LOG = logging.getLogger(__name__)
-
-MAX_LENGTH = 256
-NUM_SHAPES = 24
 
 _HELD_OUT = ("valid", "test")
 _TOKENIZER, _TEXT = "tokenizer.model", "text.json"
@@ -89,8 +87,8 @@ def prepare(
     directory: str | Path,
     *,
     vocabulary_size: int,
-    max_length: int = MAX_LENGTH,
-    num_shapes: int = NUM_SHAPES,
+    max_length: int = CorpusConfig.max_length,
+    num_shapes: int = CorpusConfig.num_shapes,
     tokenizer: str | Path | None = None,
     subword_model: str = "unigram",
 ) -> Prepared:

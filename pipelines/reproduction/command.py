@@ -8,7 +8,7 @@ from pathlib import Path
 from pipelines.command_line import tell_of_table
 from pipelines.errors import InputError
 from pipelines.files.pictures import check_can_draw
-from pipelines.importing import load_tensorflow
+from pipelines.importing import load_keras
 from pipelines.reproduction.tables import Row, Table
 from pipelines.training.flags import Asked
 
@@ -34,7 +34,7 @@ def make_table(asked: Asked, table: Table, rows: Sequence[Row], directory: str) 
     if corpus:
         table.split_of(corpus.splits)
     check_can_draw()  # what is missing should not show after hours
-    load_tensorflow()
+    load_keras()
     from pipelines.reproduction.job import reproduce
 
     output = Path(flags.output or Path(directory) / asked.text_name)

@@ -115,7 +115,8 @@ class TextTranslator(abc.ABC):
         Raises:
             InputError: one of them is no string, or they are a single one.
         """
-        sentences = list(_checked(sentences))
+        if not isinstance(sentences, Sequence):
+            sentences = list(sentences)
         texts: list[str] = []
         with progress("translating", "sentences", len(sentences)) as work:
             self._work = work
@@ -166,7 +167,11 @@ class TextTranslator(abc.ABC):
 
 
 def _checked(sentences: Iterable[str]) -> Iterator[str]:
-    """Each sentence, in characters alone."""
+    """Each sentence, in characters alone.
+
+    Raises:
+        InputError: one is no string, or they are a single one.
+    """
     if isinstance(sentences, str | bytes):
         raise InputError(f"sentences must be a list of them, got one: {sentences[:60]!r}")
     for place, sentence in enumerate(sentences):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipelines.importing import load_tensorflow
+from pipelines.importing import load_keras, load_tensorflow
 from pipelines.translators.base import TextTranslator
 from pipelines.translators.packed_model import PACKED_NAME
 
@@ -59,7 +59,7 @@ def _newest_version(model: str) -> str | None:
 
 def open_runs(paths: Sequence[str], settings: dict[str, Any]) -> TextTranslator:
     """Opens a run directory, or several that translate together."""
-    load_tensorflow()
+    load_keras()
     from pipelines.run.directory import RunDirectory
     from pipelines.translators.alignment import Aligner
     from pipelines.translators.ensemble import combined

@@ -102,9 +102,9 @@ print(corpus.name, places.run_dir, "tensorflow_datasets" in sys.modules, "keras"
 def test_keras_computes_on_tensorflow_whatever_backend_is_set(imported):
     code = f"""
 {imported}
-from pipelines.importing import load_tensorflow
+from pipelines.importing import load_keras
 try:
-    load_tensorflow()
+    load_keras()
 except ValueError as error:
     print(error)
 else:
@@ -113,6 +113,17 @@ else:
 """
     expected = "the backend of Keras must be tensorflow, got jax" if imported else "tensorflow"
     assert run_python(code, KERAS_BACKEND="jax") == expected
+
+
+def test_what_needs_no_keras_leaves_its_backend_alone():
+    code = """
+import keras
+from pipelines.importing import load_tensorflow
+load_tensorflow()
+import os
+print(os.environ["KERAS_BACKEND"], keras.backend.backend())
+"""
+    assert run_python(code, KERAS_BACKEND="jax") == "jax jax"
 
 
 def test_config_imported_alone_is_that_of_the_package():
