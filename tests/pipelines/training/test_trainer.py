@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from pipelines import train_wmt
+from pipelines.data.dataset import TokenizedCorpus
+from pipelines.data.subword_sampling import with_room
+from pipelines.training import loop
 from pipelines.training.adam import Adam
 from pipelines.training.token_loss import divergence
 from pipelines.training.trainer import TranslationTrainer
@@ -156,6 +160,25 @@ def test_told_the_longest_length_it_attends_in_one_way_and_trains_alike(rng, mon
     assert not branches
     assert_close(losses(records), losses(logs))
     assert_close(weights(trainer), weights(expected))
+
+
+def test_a_run_tells_its_trainer_the_longest_length_that_its_batches_have(
+    corpus, tmp_path, monkeypatch
+):
+    trainers = []
+
+    class Kept(TranslationTrainer):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            trainers.append(self)
+
+    monkeypatch.setattr(loop, "TranslationTrainer", Kept)
+    train_wmt.main(
+        train_flags(corpus, tmp_path, splits=("train",), steps=1, subword_sampling=0.3, jit="off")
+    )
+    buckets = TokenizedCorpus.open(tmp_path / "prepared" / "train").buckets
+    lengths = [max(b.source_length, b.target_length) for b in with_room(buckets)]
+    assert trainers[0].longest == max(lengths) > max(b.source_length for b in buckets)
 
 
 @pytest.mark.parametrize("xla", [pytest.param("nothing", marks=pytest.mark.slow), "model"])
