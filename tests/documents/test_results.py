@@ -221,6 +221,17 @@ def speed(stem):
     return read_json(BENCHMARKS / f"{stem}.json")
 
 
+def with_source(table, *stems):
+    """A table of the page on speed, and what is told below it of the results it is made of."""
+    files = {}
+    for stem in stems:
+        found = speed(stem)
+        _, cores, *_ = found["device"].split(", ")
+        files.setdefault(f"{found['date']}, {cores}", []).append(f"`{stem}.json`")
+    told = "; ".join(f"{when}: {', '.join(names)}" for when, names in files.items())
+    return f"{table.strip()}\n\n*{told}*\n"
+
+
 def test_attention_is_as_measured():
     page = read(PAGES / "speed.md")
     shares = {}
@@ -233,7 +244,7 @@ def test_attention_is_as_measured():
     ):
         found = speed(f"attention_{stem}")
         assert found["settings"]["dtype"] == stem.partition("_")[0]
-        assert attention.markdown(found) in page
+        assert with_source(attention.markdown(found), f"attention_{stem}") in page
         shares[stem] = f"{attention.share_of_best(found):.0%}"
     told = (
         "with AMX at {float32_amx} in float32 and {bfloat16_amx} in bfloat16, with AVX-512 at "
@@ -252,9 +263,10 @@ def test_speed_and_memory_are_as_measured():
         ),
         (["base_mixed_bfloat16_amx", "big_mixed_bfloat16_amx"],) * 2,
     ):
-        measured = [speed(f"training_step_{name}") for name in steps]
-        sizes = [speed(f"training_memory_{name}") for name in memories]
-        assert report.training_steps(measured, sizes) in page
+        stems = [f"training_step_{name}" for name in steps]
+        of_memory = [f"training_memory_{name}" for name in memories]
+        table = report.training_steps([*map(speed, stems)], [*map(speed, of_memory)])
+        assert with_source(table, *stems, *of_memory) in page
     memory = speed("training_memory_big_avx512")["megabytes"]
     assert f"{memory['relative'] / memory['sinusoidal']:.3f}" in page
     (core,) = speed("attention_big_bfloat16_amx")["ratios"]
@@ -271,13 +283,16 @@ def test_speed_and_memory_are_as_measured():
     )
     assert told in page.replace("\n", " ")
     for kind in ("", "_avx512", "_amx"):
-        assert report.trainings({p: speed(f"opennmt_{p}{kind}") for p in ("tiny", "base")}) in page
+        stems = {preset: f"opennmt_{preset}{kind}" for preset in ("tiny", "base")}
+        table = report.trainings({preset: speed(stem) for preset, stem in stems.items()})
+        assert with_source(table, *stems.values()) in page
     tiny = {"`tiny`": "", "`tiny`, no oneDNN": "_without_onednn"}
     for kind, stems in (("", {**tiny, "`base`": "_base"}), ("_avx2", tiny)):
-        models = {name: speed(f"decoding{kind}{stem}") for name, stem in stems.items()}
-        assert report.decoding(models) in page
-    assert report.callers(speed("callers")) in page
-    assert report.memory(speed("memory")) in page
+        stems = {name: f"decoding{kind}{stem}" for name, stem in stems.items()}
+        table = report.decoding({name: speed(stem) for name, stem in stems.items()})
+        assert with_source(table, *stems.values()) in page
+    assert with_source(report.callers(speed("callers")), "callers") in page
+    assert with_source(report.memory(speed("memory")), "memory") in page
 
 
 def test_a_gpu_is_as_measured():
@@ -317,8 +332,9 @@ def test_a_gpu_is_as_measured():
 
 def test_decoding_in_bfloat16_is_as_measured():
     page = read(PAGES / "speed.md")
-    models = {"`tiny`": speed("decoding_amx"), "`base`": speed("decoding_base_amx")}
-    assert report.decoding(models) in page
+    stems = {"`tiny`": "decoding_amx", "`base`": "decoding_base_amx"}
+    models = {name: speed(stem) for name, stem in stems.items()}
+    assert with_source(report.decoding(models), *stems.values()) in page
     tiny, base = (model["decoding"][0] for model in models.values())  # by 32
     scores = {form: f"{score:.2f}" for form, score in base["bleu"].items()}
     others = {score for form, score in scores.items() if form != "saved_model_bfloat16"}
