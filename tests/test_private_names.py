@@ -87,6 +87,7 @@ MODULES = {
 }
 MASK = "_keras_mask"
 RESOURCE = "_model_resource"  # of a SentencepieceTokenizer, replaced in data.tokenizer
+TORCH = "_are_functorch_transforms_active"  # of torch._C, for tf_relpos.tensor_ops
 DOCUMENTED = {"_asdict", "_replace", "_fields", "_exit"}  # of named tuples, and of `os`
 
 
@@ -131,6 +132,14 @@ def test_name_of_another_package(owner, name, use):
     assert hasattr(owner, name), f"tensorflow {tf.__version__}: {use}"
 
 
+def test_name_of_pytorch():
+    torch = pytest.importorskip("torch")
+    assert not getattr(torch._C, TORCH)()
+    active = []
+    torch.func.grad(lambda x: (active.append(getattr(torch._C, TORCH)()), x)[1])(torch.ones(()))
+    assert active == [True], f"torch {torch.__version__}: gradients under torch.func"
+
+
 def test_where_tensorflow_text_keeps_its_model():
     source = inspect.getsource(tensorflow_text.SentencepieceTokenizer)
     for used in (f"self.{RESOURCE} =", f"self.{RESOURCE}.resource_handle"):
@@ -166,7 +175,7 @@ def own_names():
 
 def test_no_other_private_names_are_used(layer):
     """Attributes that our code uses and does not define, or that a class of others has as well."""
-    listed = {*LAYER, RESOURCE, *(name for _, name, _ in OTHERS), *DOCUMENTED}
+    listed = {*LAYER, RESOURCE, TORCH, *(name for _, name, _ in OTHERS), *DOCUMENTED}
     own = set(own_names())
     bases = {"tf_relpos": [layer, keras.Model], "pipelines": [owner for owner, *_ in OTHERS]}
     for path, tree in sources():
@@ -191,5 +200,5 @@ def test_no_other_private_modules_are_imported():
 
 def test_the_lists_name_nothing_that_is_not_used():
     text = "".join(path.read_text() for path, _ in sources())
-    for name in (*LAYER, MASK, RESOURCE, *MODULES, *(name for _, name, _ in OTHERS)):
+    for name in (*LAYER, MASK, RESOURCE, TORCH, *MODULES, *(name for _, name, _ in OTHERS)):
         assert name in text, f"{name} is not used any more"

@@ -7,6 +7,7 @@ L positions of the decoder's cache.
 from __future__ import annotations
 
 import math
+import re
 from typing import Any, NamedTuple
 
 import keras
@@ -367,10 +368,11 @@ def _attention_mask(source_mask, source_shape):
 def quantized_policies(layer: keras.layers.Layer) -> dict[str, Any]:
     """The entry of a layer's config that has its parts built quantized again, if they are.
 
-    The layer must give its own `dtype_policy` to all of its parts.
+    The layer must give its own `dtype_policy` to all of its parts. Their paths begin with those of
+    the models around it, which need not be there when it is built again: patterns leave them out.
     """
     quantized = {
-        part.path: part.dtype_policy
+        f"(.*/)?{re.escape(layer.name + part.path.removeprefix(layer.path))}": part.dtype_policy
         for part in layer._flatten_layers()
         if part is not layer and part.quantization_mode is not None
     }

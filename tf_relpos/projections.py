@@ -13,6 +13,18 @@ from keras import ops
 
 from tf_relpos.tensor_ops import Tensor
 
+_HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+
+
+def is_plain(dense: keras.layers.Layer) -> bool:
+    """Whether kernel, bias and activation are all that a projection does: Keras made it, it is not
+    quantized, nothing has been put in its place, and no hook of PyTorch's waits for its calls."""
+    return (
+        type(dense) is keras.layers.EinsumDense
+        and dense.quantization_mode is None
+        and not any(getattr(dense, hooks, None) for hooks in _HOOKS)
+    )
+
 
 def product(dense: keras.layers.EinsumDense, x: Tensor, *axes: int) -> Tensor:
     """What a projection of the attention makes of rows, as rows: one product of matrices.
@@ -22,7 +34,7 @@ def product(dense: keras.layers.EinsumDense, x: Tensor, *axes: int) -> Tensor:
         x: `[any, features]`.
         *axes: what it takes the features as.
     """
-    if dense.quantization_mode is not None:
+    if not is_plain(dense):
         y = dense(ops.reshape(x, (1, -1, *axes)))
         return ops.reshape(y, (-1, math.prod(y.shape[2:])))
     x = ops.cast(x, dense.compute_dtype)
@@ -40,7 +52,7 @@ def of_positions(dense: keras.layers.EinsumDense, x: Tensor, num_axes: int = 1) 
         x: its input.
         num_axes: how many axes the features have.
     """
-    if dense.quantization_mode is not None or dense.activity_regularizer is not None:
+    if not is_plain(dense) or dense.activity_regularizer is not None:
         return dense(x)
     positions, kernel = ops.shape(x)[:-num_axes], dense.kernel.shape
     axes, outputs = kernel[:num_axes], kernel[num_axes:]

@@ -29,7 +29,9 @@ from tf_relpos.tensor_ops import (
     has_gpu,
     has_value,
     heads_first,
+    is_named,
     turns,
+    vary_alike,
     with_gradient,
 )
 
@@ -182,8 +184,9 @@ def are_in_blocks(
     pass, which computes the weights again. So they are made where T and S are known to be long,
     and where a graph does not know them: always in inference, and in training if they turn out to
     be, unless `lengths_up_to` rules that out or the paper's form, with its own gradient, is asked
-    for. On a GPU all queries are computed at once up to `MOST_ON_GPU` weights, where it is known
-    how many there will be, at up to 1.7 times plain attention's memory.
+    for. Lengths that have a name alone cannot be compared, and all queries are computed at once; on
+    a GPU they are up to `MOST_ON_GPU` weights, where it is known how many there will be, at up to
+    1.7 times plain attention's memory.
 
     Args:
         query: `[B, T, N, H]`.
@@ -193,7 +196,7 @@ def are_in_blocks(
     """
     trains = ops.is_tensor(training) or training
     T, S = query.shape[1], key.shape[2]
-    if T == 1:
+    if T == 1 or is_named(T) or is_named(S):
         return False
     if None in (T, S):
         if not trains:
@@ -389,11 +392,12 @@ def _in_blocks(
 
     rows_first = [(shape[axis], *shape[:axis], *shape[axis + 1 :]) for shape, axis in parts]
     state: Any = (
-        0,
+        ops.zeros((), "int32"),
         tuple(ops.zeros(shape, dtype) for shape in rows_first),
         tuple(ops.zeros(ops.shape(total), exact) for total in totals),
     )
     if ops.is_tensor(count) or count:
+        state = vary_alike(state, query, attention.key, attention.value)
         state = ops.while_loop(
             lambda index, *_: index < count, step, state, maximum_iterations=count
         )

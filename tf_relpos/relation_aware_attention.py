@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import keras
+from keras import ops
 
 from tf_relpos.attention import EdgeAttention
 from tf_relpos.caches import given
@@ -48,9 +49,10 @@ class RelationAwareAttention(EdgeAttention):
 
     Call arguments: those of `keras.layers.MultiHeadAttention`, and
         relations: int labels from 0 to R - 1, `[T, S]`, `[B, T, S]`, or `[B, T, S, L]` with up to L
-            labels on an edge, whose vectors add. A negative label is no edge information: it adds
-            nothing (the pair is still attended; use `attention_mask` to forbid it). Labels of R and
-            above add nothing either; they are refused where their values are known (eager calls).
+            labels on an edge, whose vectors add. An axis of 1 in place of B is for all sentences. A
+            negative label is no edge information: it adds nothing (the pair is still attended; use
+            `attention_mask` to forbid it). Labels of R and above add nothing either; they are
+            refused where their values are known (eager calls).
         cache, cache_update_index: keys and values of earlier nodes, for a graph that grows or nodes
             that are asked again and again: see `RelativeMultiHeadAttention`. S is then S_max, also
             of `relations`: what joins the T given nodes to all that there is room for.
@@ -149,6 +151,12 @@ class RelationAwareAttention(EdgeAttention):
         keys = value.shape[axis] if cache is None else cache.shape[2]
         lengths = (query.shape[axis], keys)
         relations = check_relations(relations, self.num_relations, lengths, query.shape[0])
+        rank, sentences = len(relations.shape), relations.shape[0]
+        if rank == 3 and sentences == 1:
+            relations = relations[0]
+        if rank == 4 and sentences == 1 and not isinstance(query, keras.KerasTensor):
+            shape = ops.shape(query)[0], *ops.shape(relations)[1:]
+            relations = ops.broadcast_to(relations, shape)
         return {"relations": relations}
 
     def compute_output_shape(

@@ -35,7 +35,14 @@ from keras import ops
 
 from tf_relpos.config import IMPLEMENTATIONS, check_choice
 from tf_relpos.relations import RelativePositions
-from tf_relpos.tensor_ops import Tensor, exact_dtype, has_gpu, picks_in_place, with_gradient
+from tf_relpos.tensor_ops import (
+    Tensor,
+    exact_dtype,
+    has_gpu,
+    is_named,
+    picks_in_place,
+    with_gradient,
+)
 
 Relations = Tensor | RelativePositions
 
@@ -249,6 +256,9 @@ def _pick(per_label: Tensor, relations: Relations) -> Tensor:
 
 def _sum(per_pair: Tensor, relations: Relations, num_labels: int) -> Tensor:
     B, N, T, S = ops.shape(per_pair)
+    if isinstance(S, int) and S == 0:  # no row to take
+        sizes = {"b": B, "n": N, "t": T, "r": num_labels}
+        return ops.zeros([sizes[axis] for axis in _axes(relations)], per_pair.dtype)
     if not is_shared(relations):
         pairs = ops.reshape(ops.transpose(per_pair, (0, 2, 3, 1)), (B * T, S, N))
         return ops.reshape(_sum_rows(pairs, relations, num_labels), (B, T, num_labels, N))
@@ -364,7 +374,7 @@ def _within_reach(relations: Relations, table: Tensor) -> tuple[Relations, Tenso
     if not isinstance(relations, RelativePositions):
         return relations, table
     T, S, k, offset = relations
-    if k == 0 or not isinstance(offset, int):
+    if k == 0 or not isinstance(offset, int) or is_named(T) or is_named(S):
         return relations, table
     if isinstance(T, int) and isinstance(S, int):
         nearest = min(k, max(T + offset, S))

@@ -122,7 +122,7 @@ def check_relations(
     """Returns labels that a layer with R = `num_relations` labels can use.
 
     Args:
-        relations: int labels `[T, S]`, `[B, T, S]` or `[B, T, S, L]`.
+        relations: int labels `[T, S]`, `[B or 1, T, S]` or `[B or 1, T, S, L]`.
         num_relations: R.
         lengths: T and S, None where they are not known.
         batch: B, likewise.
@@ -136,9 +136,12 @@ def check_relations(
         raise ValueError(f"`relations` must be given: int labels {shapes}. Received: None")
     relations = _as_labels("relations", relations, shapes)
     expected = lengths if len(relations.shape) == 2 else (batch, *lengths)
-    if len(relations.shape) not in (2, 3, 4) or any(
+    sizes = tuple(relations.shape)
+    if len(sizes) > 2 and sizes[0] == 1:  # those of all sentences
+        sizes = batch, *sizes[1:]
+    if len(sizes) not in (2, 3, 4) or any(
         None not in (size, wanted) and size != wanted
-        for size, wanted in zip(relations.shape, expected, strict=False)
+        for size, wanted in zip(sizes, expected, strict=False)
     ):
         raise ValueError(
             f"`relations` must have the shape {shapes} with B, T, S = "
@@ -332,7 +335,7 @@ def stack_relations(relations: Sequence[Tensor], num_relations: Sequence[int]) -
 
     Returns:
         int32 `[B, T, S, L]` with the labels of all kinds, or `[T, S, L]` if none has a batch, which
-        a layer takes with an axis of B before it.
+        a layer takes with an axis of 1, or B, before it.
 
     Raises:
         ValueError: labels of another shape or type, of different T or S, or not a number for each

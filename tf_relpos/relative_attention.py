@@ -13,9 +13,9 @@ from keras import ops
 from tf_relpos.attention import EdgeAttention
 from tf_relpos.caches import given
 from tf_relpos.config import check_boolean, check_distance, check_max_relative_position
-from tf_relpos.projections import product
+from tf_relpos.projections import is_plain, product
 from tf_relpos.relations import RelativePositions, both
-from tf_relpos.tensor_ops import Tensor, rows_at, times_transposed
+from tf_relpos.tensor_ops import Tensor, is_named, rows_at, times_transposed
 from tf_relpos.windows import Windows
 
 
@@ -172,6 +172,8 @@ class RelativeMultiHeadAttention(EdgeAttention):
         if r is None or len(query.shape) != 3:
             return None
         T, S = self._lengths(query, value)
+        if is_named(T) or is_named(S):  # of which no blocks can be made
+            return None
         if isinstance(T, int) and isinstance(S, int) and r >= max(T, S) - 1:
             return None
         return Windows.of(T, S, r, causal)
@@ -277,11 +279,11 @@ class RelativeMultiHeadAttention(EdgeAttention):
         Returns:
             The kernels side by side, that of the query over sqrt(H) in Eq. 4, as
             `{"kernel": [D, n*N*H]}`, and likewise "bias" `[n*N*H]` if the layer has any; nothing if
-            the layer is quantized.
+            a projection is more than these, such as a quantized one.
         """
         self._check_built("row_weights")
         denses = [getattr(self, f"_{name}_dense") for name in names]
-        if any(dense.quantization_mode is not None for dense in denses):
+        if not all(map(is_plain, denses)):
             return {}
         parts = {"kernel": [ops.reshape(x.kernel, (x.kernel.shape[0], -1)) for x in denses]}
         if denses[0].bias is not None:

@@ -16,18 +16,27 @@ Shape = tuple[int | None, ...]
 
 
 def known_value(tensor: Tensor) -> np.ndarray | None:
-    """The value of a tensor, or None of one that has no value yet (in a graph, under XLA)."""
+    """The value of a tensor, or None of one that has no value yet (in a graph, under XLA, in an
+    export)."""
     if not hasattr(tensor, "dtype"):
         return np.asarray(tensor)
     try:
         return np.asarray(ops.convert_to_numpy(tensor))
-    except (TypeError, ValueError, NotImplementedError):
+    except (TypeError, ValueError, RuntimeError):
         return None
 
 
 def has_value(x: Tensor) -> bool:
-    """Whether this runs eagerly."""
-    return known_value(x[(slice(0, 1),) * len(x.shape)]) is not None
+    """Whether this runs eagerly, or on PyTorch, whose exports follow Python's own loops."""
+    return (
+        keras.backend.backend() == "torch"
+        or known_value(x[(slice(0, 1),) * len(x.shape)]) is not None
+    )
+
+
+def is_named(size: Any) -> bool:
+    """Whether a size has a name alone, as in exports of JAX's and PyTorch's for any size."""
+    return not (size is None or isinstance(size, int) or ops.is_tensor(size))
 
 
 def check_is_padded(name: str, x: Tensor) -> None:
@@ -121,6 +130,28 @@ def turns(count: int | Tensor, *sizes: int | Tensor) -> int | Tensor:
     return count
 
 
+def vary_alike(tensors: Any, *inputs: Tensor) -> Any:
+    """`tensors`, of the type that results of them and of `inputs` have in `jax.shard_map`.
+
+    What is the same on all devices is of another type there: a loop must begin with the one that
+    its turns make, and a function with a gradient of its own must be given the one that this has.
+    """
+    if keras.backend.backend() != "jax":
+        return tensors
+    given = (*keras.tree.flatten(tensors), *inputs)
+    first, *others = map(_kind_in_shard_map, given)
+    if all(kind == first for kind in others):
+        return tensors
+    nothing = sum(ops.sum(x[:0]) for x in given if x.ndim)  # the sum of no entries of any
+    return keras.tree.map_structure(lambda x: x + ops.cast(nothing, x.dtype), tensors)
+
+
+def _kind_in_shard_map(x: Tensor) -> Any:
+    """Along which axes of a mesh devices have values of their own, as this version of JAX says."""
+    type_ = sys.modules["jax"].typeof(x)
+    return getattr(type_, "manual_axis_type", getattr(type_, "vma", None))
+
+
 def with_gradient(
     function: Callable[..., tuple[Tensor, Any]], gradient: Callable[..., Any], *inputs: Tensor
 ) -> Any:
@@ -130,7 +161,14 @@ def with_gradient(
         function: from `inputs` to the result and what `gradient` needs of it beside.
         gradient: `(inputs, what it needs, gradient of the result) -> gradients of the inputs`.
         inputs: all tensors that either uses, or JAX's rematerialization loses them.
+
+    The transforms of `torch.func` differentiate the function itself, as they take no gradients
+    that Keras makes.
     """
+    inputs = vary_alike(tuple(map(ops.convert_to_tensor, inputs)))
+    if _is_in_torch_func():
+        result, _ = function(*inputs)
+        return result
 
     @ops.custom_gradient
     def call(*inputs: Tensor) -> tuple[Tensor, Callable[..., Any]]:
@@ -145,4 +183,10 @@ def with_gradient(
 
         return result, backward
 
-    return call(*map(ops.convert_to_tensor, inputs))
+    return call(*inputs)
+
+
+def _is_in_torch_func() -> bool:
+    if keras.backend.backend() != "torch":
+        return False
+    return sys.modules["torch"]._C._are_functorch_transforms_active()

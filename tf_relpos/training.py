@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from tf_relpos.config import check_number, check_rate, check_shape, check_whole
-from tf_relpos.tensor_ops import Tensor
+from tf_relpos.tensor_ops import Tensor, known_value
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -68,9 +68,7 @@ def _check_targets(target_ids, num_ids, pad_id):
     dtype = keras.backend.standardize_dtype(target_ids.dtype)
     if "int" not in dtype and dtype not in ("float32", "float64"):
         raise ValueError(f"`target_ids` must hold integers. Received: dtype={dtype}")
-    try:
-        values = ops.convert_to_numpy(target_ids)
-    except (TypeError, ValueError, NotImplementedError):  # a tensor that has no value yet
+    if (values := known_value(target_ids)) is None:
         return
     is_id = (values >= 0) & (values < num_ids) & (values == np.floor(values))
     wrong = values[~(is_id | (values == pad_id))]

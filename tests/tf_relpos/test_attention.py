@@ -350,6 +350,20 @@ def test_bad_relations_are_refused(rng, relations):
         RelationAwareAttention(N, H, 7)(x, x, relations=relations)
 
 
+@pytest.mark.parametrize("labels", [(), (2,)], ids=["one_label", "several"])
+@pytest.mark.parametrize("compatibility", ["product", "additive"])
+def test_an_axis_of_one_is_for_all_sentences(rng, labels, compatibility):
+    """Also where the number of sentences is not known when a model is built."""
+    layer = RelationAwareAttention(N, H, 3, compatibility=compatibility)
+    x = rng.normal(size=(3, 5, 4)).astype("float32")
+    relations = rng.integers(-1, 3, (1, 5, 5, *labels), dtype="int32")
+    expected = to_numpy(layer(x, x, relations=np.repeat(relations, 3, axis=0)))
+    assert_close(layer(x, x, relations=relations), expected)
+    inputs = keras.Input((5, 4))
+    model = keras.Model(inputs, layer(inputs, inputs, relations=relations))
+    assert_close(model.predict(x, batch_size=2, verbose=0), expected)
+
+
 def test_no_relations_are_needed_when_both_terms_are_off(rng):
     x = rng.normal(size=(B, 5, D)).astype("float32")
     layer = RelationAwareAttention(N, H, 7, relation_keys=False, relation_values=False)

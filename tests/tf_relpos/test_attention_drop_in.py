@@ -285,6 +285,55 @@ def test_lora_changes_the_output_and_trains_little(rng):
     assert np.any(np.abs(after - before) > 1e-3)
 
 
+class _Wrapped(keras.layers.Layer):
+    """What is put in the place of a projection, as LoRA is written by hand."""
+
+    def __init__(self, dense):
+        super().__init__()
+        self.dense = dense
+
+    def call(self, x):
+        return 3 * self.dense(x)
+
+
+class _Subclassed(keras.layers.EinsumDense):
+    def call(self, x):
+        return 3 * super().call(x)
+
+
+def _subclassed(dense):
+    layer = _Subclassed.from_config(dense.get_config())
+    layer.build((None, None, *dense.kernel.shape[: 2 if dense.kernel.shape[-1] == D else 1]))
+    layer.set_weights(dense.get_weights())
+    return layer
+
+
+@pytest.mark.parametrize("replace", [_Wrapped, _subclassed])
+def test_a_projection_that_was_replaced_is_called(rng, replace):
+    theirs, ours = pair_without_relations()
+    x = rng.normal(size=(B, T, D)).astype("float32")
+    for name in ("query", "key", "value", "output"):
+        before = to_numpy(ours(x, x))
+        for layer in (theirs, ours):
+            layer._tracker.unlock()
+            setattr(layer, f"_{name}_dense", replace(getattr(layer, f"_{name}_dense")))
+        assert_close(ours(x, x), to_numpy(theirs(x, x)))
+        assert np.max(np.abs(to_numpy(ours(x, x)) - before)) > 0.1
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="PyTorch's hooks")
+def test_hooks_see_each_projection(rng):
+    layer = relative()
+    x = rng.normal(size=(B, T, D)).astype("float32")
+    layer(x, x)
+    seen = []
+    for name in ("query", "key", "value", "output"):
+        dense = getattr(layer, f"_{name}_dense")
+        dense.register_forward_hook(lambda *_, name=name: seen.append(name))
+    layer(x, x)
+    assert sorted(seen) == ["key", "output", "query", "value"]
+
+
 def test_config_names_every_argument_of_its_own():
     layer = relative(
         relative_keys=False, heads_share_relative_embedding=False, implementation="bucketed"

@@ -104,6 +104,19 @@ def test_bad_arguments_are_refused(block, arguments, message):
         block(**{"model_dim": D, "inner_dim": INNER, "num_heads": N, **arguments})
 
 
+@pytest.mark.tensorflow_only  # elsewhere `test_uses` quantizes
+def test_quantized_in_a_model_whose_paths_change(rng, tmp_path):
+    """A layer of `Sequential` has the model's name in its path, but not when it is loaded."""
+    x = rng.normal(size=(B, S, D)).astype("float32")
+    model = keras.Sequential([keras.Input((S, D)), EncoderBlock(D, 2 * D, 2, 2)])
+    model.quantize("int8")
+    expected = to_numpy(model(x))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert any(layer.quantization_mode == "int8" for layer in loaded._flatten_layers())
+    assert_close(loaded(x), expected, tolerance=1e-6)
+
+
 def test_numpy_numbers_become_json():
     layer = EncoderBlock(np.int64(D), np.int32(INNER), np.uint8(N), np.int64(2), np.bool_(False))
     layer.build((None, None, D))

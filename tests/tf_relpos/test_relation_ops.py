@@ -191,6 +191,19 @@ def test_positions(
             assert_close(gradients[name], expected[name])
 
 
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@PICKING
+def test_no_keys_add_nothing(rng, monkeypatch, in_place, implementation):
+    monkeypatch.setattr(relation_ops, "picks_in_place", lambda: in_place)
+    positions = RelativePositions(3, 0, 2, 0)
+    table = keras.ops.convert_to_tensor(rng.normal(size=(5, H)).astype("float32"))
+    weights = keras.ops.zeros((B, N, 3, 0))
+    result = relation_values(weights, positions, table, implementation)
+    assert_close(result, np.zeros((B, 3, N, H)))
+    query = keras.ops.convert_to_tensor(rng.normal(size=(B, 3, N, H)).astype("float32"))
+    assert relation_scores(query, positions, table, implementation).shape == (B, N, 3, 0)
+
+
 @pytest.mark.parametrize("form", ["positions", "pair", "batch"])
 @PICKING
 def test_sums_in_half_precision_lose_nothing_small(monkeypatch, in_place, form):

@@ -75,6 +75,33 @@ def test_step_by_step_equals_all_at_once(rng, position, shared, norm):
         assert_close(step_logits, expected.reshape(B, K, T, V)[:, :, index])
 
 
+class _Tripled(keras.layers.Layer):
+    def __init__(self, dense):
+        super().__init__()
+        self.dense = dense
+
+    def call(self, x):
+        return 3 * self.dense(x)
+
+
+def test_steps_call_a_projection_that_was_replaced(rng):
+    model = make_model(rng)
+    source_ids, target_ids = make_ids(rng, B, S), make_ids(rng, B, T)
+    before = logits(model, source_ids, target_ids)
+    (block, *_) = model.decoder_blocks
+    for attention in (block.self_attention, block.cross_attention):
+        for name in ("query", "output"):
+            attention._tracker.unlock()
+            setattr(attention, f"_{name}_dense", _Tripled(getattr(attention, f"_{name}_dense")))
+    expected = logits(model, source_ids, target_ids)
+    assert np.max(np.abs(expected - before)) > 0.1
+    memory = model.encode(source_ids)
+    cache = model.initial_cache(memory, 1, T)
+    for index in range(T):
+        found, cache = model.step(target_ids[:, None, index], cache, index, memory)
+        assert_close(numpy(found)[:, 0], expected[:, index])
+
+
 def test_weights_of_steps_may_be_made_before(rng):
     model = make_model(rng)
     source_ids, target_ids = make_ids(rng, B, S), make_ids(rng, B, 1)
