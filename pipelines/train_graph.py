@@ -150,10 +150,6 @@ def teach(flags: GraphFlags, task: Task, directory: Path | None) -> None:
     config = config_of(flags)
     trained = train(task, config, directory)
     reached = accuracy(trained.model, task, config)
-    if flags.picture:
-        graph = task.test[flags.picture_of - 1]
-        figure = draw(graph, task, *attention_of(trained.model, task, config, graph))
-        save_figure(figure, Path(flags.picture))
     if flags.output:
         from pipelines.training.devices import description
 
@@ -168,7 +164,11 @@ def teach(flags: GraphFlags, task: Task, directory: Path | None) -> None:
             "accuracy": reached,
         }
         write_json(Path(flags.output), result)
-    print(f"test accuracy {reached:.3f}")
+    print(f"test accuracy {reached:.3f}", flush=True)
+    if flags.picture:
+        graph = task.test[flags.picture_of - 1]
+        figure = draw(graph, task, *attention_of(trained.model, task, config, graph))
+        save_figure(figure, Path(flags.picture))
 
 
 def config_of(flags: GraphFlags) -> TrainingConfig:

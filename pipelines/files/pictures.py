@@ -32,13 +32,17 @@ def new_figure(width: float, height: float) -> Figure:
 def save_figure(figure: Figure, path: Path, dpi: int = 120) -> None:
     """Writes a figure in the format of `FORMATS` that the file's ending says.
 
-    The same figure makes the same file: neither holds the date, nor names drawn by chance.
+    The same figure makes the same file: neither holds the date, nor names drawn by chance. Texts
+    are drawn as they are, and none as a formula.
 
     Raises:
         InputError: it cannot be written.
     """
     import matplotlib
+    from matplotlib.text import Text
 
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
     form = path.suffix.lower()[1:]
     metadata = {"Date": None} if form == "svg" else {}
     with matplotlib.rc_context({"svg.hashsalt": "tf_relpos"}), new_file(path) as temporary:

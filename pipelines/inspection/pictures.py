@@ -102,9 +102,9 @@ def _centred(term: np.ndarray) -> np.ndarray:
 
 
 def _name_axes(panel: Axes, attention: Attention) -> None:
-    """The subwords; as they are, not as formulas."""
+    """The subwords."""
     for axis, names in ((panel.xaxis, attention.columns), (panel.yaxis, attention.rows)):
-        axis.set_ticks(range(len(names)), names, fontsize=6, parse_math=False)
+        axis.set_ticks(range(len(names)), names, fontsize=6)
     panel.tick_params(axis="x", rotation=90)
     panel.tick_params(length=0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
 from pipelines.command_line import Parser
@@ -44,9 +45,9 @@ def table_of_changes(asked: Asked) -> Table:
 
 
 def _row(change: str, asked: Asked) -> Row:
-    """The row of `name=value`, or of several with commas between."""
+    """The row of `name=value`, or of several with commas between; a value may have some as well."""
     flags: dict[str, str] = {}
-    for assignment in change.split(","):
+    for assignment in re.split(r",(?=[^,]*=)", change):
         name, is_one, value = (part.strip() for part in assignment.partition("="))
         name = name.replace("-", "_")
         if not (name and is_one and value):

@@ -78,9 +78,11 @@ class Run:
         """Checks that training, what is asked for, loses nothing that the run's directory has.
 
         Raises:
-            InputError: it was trained for longer or by other flags, or it is the kept record of
-                another run.
+            InputError: it was trained for longer or by other flags, it is the kept record of
+                another run, or it cannot be trained with this text.
         """
+        from pipelines.training.batches import batches_of
+        from pipelines.training.devices import make_strategy
         from pipelines.training.job import as_prepared
 
         steps = self.config.training.steps
@@ -97,6 +99,10 @@ class Run:
             )
         # What cannot be trained with this text is refused here as well.
         config = as_prepared(self.config, self.prepared.settings)
+        replicas = make_strategy(config.training).num_replicas_in_sync
+        batches_of(config, self.prepared, replicas)
+        if not trained:
+            config.training.check_tokens_per_step(replicas)
         # What a run may else be resumed with counts, or a row would not be what it says.
         if trained and (
             difference := RunDirectory(self.path).config().difference(config, with_remedies=True)

@@ -209,10 +209,16 @@ class LockedRun:
         `open` does so as well. Between the two there may be hours of preparing text.
 
         Raises:
-            InputError: they were trained with another.
+            InputError: they were trained with another, or for more updates.
         """
         if earlier := self._earlier():
             check_config_continues(config, earlier, self.path)
+            trained = max(self._directory.checkpoints.steps())
+            if trained > config.training.steps:
+                raise InputError(
+                    f"steps must be at least {trained}, up to which {self.path} was trained, got "
+                    f"{config.training.steps}"
+                )
 
     def _earlier(self) -> dict[str, Any]:
         """What the checkpoints were trained with. Empty before the first: the flags may change."""

@@ -29,7 +29,11 @@ def finish(
     """
     config = run.provenance.config
     if config.training.average_checkpoints > 1:
-        run.checkpoints.average(build_model(config.model), config.training.average_checkpoints)
+        asked = config.training.average_checkpoints
+        steps = run.checkpoints.average(build_model(config.model), asked)
+        fewer = f", fewer than the {asked} asked for" if len(steps) < asked else ""
+        which = ", ".join(f"{step:,}" for step in steps)
+        _LOG.info("averaged %s checkpoints, of steps %s%s", len(steps), which, fewer)
     loaded = load_run(run)
     translator = Translator.of(loaded)
     split = next((name for name in splits if name in prepared.splits), None)
@@ -51,9 +55,9 @@ def finish(
                 alpha=translator.alpha,
             )
         )
-        which = f"checkpoint:{loaded.checkpoint}|step:{loaded.step}"
+        source = f"checkpoint:{loaded.checkpoint}|step:{loaded.step}"
         for score in scores.values():
-            told = (split, score.name, score.score, score.signature, which)
+            told = (split, score.name, score.score, score.signature, source)
             _LOG.info("%s %s %.2f  (%s|%s)", *told)
         for source, translation in list(zip(sources, translations, strict=True))[:_SAMPLES]:
             _LOG.info("  %s\n  -> %s", source, translation)

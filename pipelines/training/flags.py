@@ -109,6 +109,10 @@ def _corpus(config: RunConfig, prepared: str | None, origin: RunDirectory | None
         from pipelines.run.origin import check_fits
 
         check_fits(config.model, origin)
+        if config.training.subword_sampling:
+            from pipelines.data.subword_model import check_can_sample
+
+            check_can_sample(origin.tokenizer_path)
     check_fits_together(config, prepared)
     corpus = None if prepared else config.corpus.corpus()
     if corpus:

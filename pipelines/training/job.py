@@ -17,6 +17,7 @@ from pipelines.run.directory import RunDirectory
 from pipelines.run.origin import check_fits, check_same_subwords, origin_of
 from pipelines.run.provenance import Provenance, code_version
 from pipelines.training import devices
+from pipelines.training.batches import batches_of
 from pipelines.training.finish import finish
 from pipelines.training.loop import train
 from pipelines.training.workers import Workers
@@ -76,6 +77,7 @@ def run_job(
                 config.training.check_tokens_per_step(strategy.num_replicas_in_sync)
         if corpus is not None:
             prepared = prepare_text(config, corpus, directory.path / "prepared", origin)
+        batches = batches_of(config, prepared, strategy.num_replicas_in_sync)
         provenance = Provenance.of(
             config,
             prepared,
@@ -86,7 +88,7 @@ def run_job(
         if run:
             run.write_flags(prepared_directory)
         with workers.reporting_loss_of_others():
-            ended_by = train(provenance, prepared, run, workers)
+            ended_by = train(provenance, prepared, batches, run, workers)
         if run and not ended_by:
             finish(prepared, run, export_dir, splits)
         workers.wait_for_all()

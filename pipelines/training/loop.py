@@ -9,12 +9,11 @@ import numpy as np
 import tensorflow as tf
 
 from pipelines.config import RunConfig
-from pipelines.data.buckets import Bucket, batch_sizes, bucket_report
+from pipelines.data.buckets import Bucket, bucket_report
 from pipelines.data.epoch_plan import EpochPlan
 from pipelines.data.input import training_dataset
 from pipelines.data.preparation import Prepared
-from pipelines.data.subword_sampling import SubwordSampler, with_room
-from pipelines.errors import InputError
+from pipelines.data.subword_sampling import SubwordSampler
 from pipelines.files.atomic import write_text
 from pipelines.progress import progress
 from pipelines.run.checkpoints import RunState
@@ -25,6 +24,7 @@ from pipelines.run.origin import initialize
 from pipelines.run.provenance import Provenance
 from pipelines.training import callbacks, devices
 from pipelines.training.adam import Adam
+from pipelines.training.batches import Batches
 from pipelines.training.progress import Counting, Progress, ProgressLine, StartUp
 from pipelines.training.schedule import schedule_of
 from pipelines.training.trainer import TranslationTrainer
@@ -35,13 +35,18 @@ _LOG = logging.getLogger(__name__)
 
 
 def train(
-    provenance: Provenance, prepared: Prepared, run: TrainingRun | None, workers: Workers
+    provenance: Provenance,
+    prepared: Prepared,
+    batches: Batches,
+    run: TrainingRun | None,
+    workers: Workers,
 ) -> signal.Signals | None:
     """Trains up to `config.training.steps`, from the last checkpoint on if there is one.
 
     Args:
         provenance: what to train with.
         prepared: the tokenized corpus.
+        batches: of it.
         run: where to save; None for a worker that is not the chief.
         workers: whose strategy trains.
 
@@ -49,8 +54,8 @@ def train(
         The signal that ended training early, if one did; everything is saved then.
 
     Raises:
-        InputError: the corpus is too small for a batch, a checkpoint cannot be read, the loss is
-            not finite any more, or another worker has other flags or data.
+        InputError: a checkpoint cannot be read, the loss is not finite any more, or another worker
+            has other flags or data.
     """
     config = provenance.config
     training = config.training
@@ -62,10 +67,15 @@ def train(
             "precision": provenance.precision,
         }
     )
-    buckets = prepared.train.buckets
+    buckets, plan = batches
+    sampler = None
     if training.subword_sampling:
-        buckets = with_room(buckets)
-    plan, sampler = _plan(provenance, prepared, buckets, run)
+        tokenizer = prepared.tokenizer_path
+        sampler = SubwordSampler(tokenizer, training.subword_sampling, training.seed)
+    if run:
+        report = bucket_report(buckets, plan.batch_sizes, prepared.train.metadata["dropped"])
+        _LOG.info("%s", report)
+        write_text(run.path / "buckets.txt", report + "\n")
     with progress("building the model"):
         trainer = _make_trainer(provenance, buckets, workers.strategy)
     state = _restore(config, run, trainer, workers)
@@ -110,37 +120,6 @@ def train(
             ],
         )
     return interruption.signal
-
-
-def _plan(
-    provenance: Provenance,
-    prepared: Prepared,
-    buckets: Sequence[Bucket],
-    run: TrainingRun | None,
-) -> tuple[EpochPlan, SubwordSampler | None]:
-    """Which pairs make which batch, and what draws their subwords anew, if anything does.
-
-    The shapes of the batches are reported.
-    """
-    training = provenance.config.training
-    sampler = None
-    if training.subword_sampling:
-        tokenizer = prepared.tokenizer_path
-        sampler = SubwordSampler(tokenizer, training.subword_sampling, training.seed)
-    sizes = batch_sizes(buckets, training.tokens_per_replica, provenance.replicas)
-    try:
-        plan = EpochPlan(prepared.train.pairs_per_bucket, sizes, training.seed)
-    except InputError as error:
-        metadata = prepared.train.metadata
-        if not (too_long := metadata["dropped"].get("too long")):
-            raise
-        limit = f"max_length, {metadata['max_length']}"
-        raise InputError(f"{error}, or raise {limit}: {too_long:,} pairs are longer") from error
-    if run:
-        report = bucket_report(buckets, sizes, prepared.train.metadata["dropped"])
-        _LOG.info("%s", report)
-        write_text(run.path / "buckets.txt", report + "\n")
-    return plan, sampler
 
 
 def _restore(

@@ -122,6 +122,11 @@ def test_more_steps_continue_a_finished_run(corpus, uninterrupted, monkeypatch, 
     arguments = train_flags(corpus, uninterrupted, **LONG)
     assert call(train_wmt.main, arguments, monkeypatch) == 0
     assert "is trained to step 120 already" in capfd.readouterr().out
+    config = (uninterrupted / "config.toml").read_text()
+    arguments = train_flags(corpus, uninterrupted, **{**LONG, "steps": 100})
+    assert call(train_wmt.main, arguments, monkeypatch) == 2
+    assert "error: steps must be at least 120, up to which" in capfd.readouterr().err
+    assert (uninterrupted / "config.toml").read_text() == config
     arguments = train_flags(corpus, uninterrupted, **{**LONG, "steps": 123})
     before = history(uninterrupted)
     assert call(train_wmt.main, arguments, monkeypatch) == 0

@@ -47,14 +47,25 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 run(main)
 """
 
+# As TensorFlow's iterators may, when Python takes itself apart.
+WHAT_WOULD_WAIT = """
+import atexit, signal, time
+from pipelines.command_line import run
+
+atexit.register(time.sleep, 300)
+signal.signal(signal.SIGINT, signal.default_int_handler)
+run(lambda arguments: signal.raise_signal(signal.SIGINT))
+"""
+
 
 @pytest.mark.parametrize(
     "program",
     [
         IN_A_DESTRUCTOR,
+        WHAT_WOULD_WAIT,
         pytest.param(WHILE_SUBWORDS_ARE_LEARNT, marks=pytest.mark.tensorflow_only),
     ],
-    ids=["in a destructor", "while subwords are learnt"],
+    ids=["in a destructor", "what would wait", "while subwords are learnt"],
 )
 def test_it_ends_the_process(program, tmp_path):
     result = subprocess.run(

@@ -44,7 +44,7 @@ def test_each_change_is_a_row(corpus, tmp_path, monkeypatch, capfd):
         (["--changes"], "changes must have values, got none"),
         (["--changes", "dropout"], "changes: dropout: must be name=value"),
         (["--changes", "dropout="], "changes: dropout=: must be name=value"),
-        (["--changes", "dropout=0.2,,"], "must be name=value"),
+        (["--changes", "dropout=0.2,,"], "argument --dropout: invalid float value: '0.2,,'"),
         (["--changes", "dropout=x"], "changes: dropout=x: argument --dropout: invalid float"),
         (["--changes", "dropout=1.5"], "changes: dropout=1.5: `dropout` must be a number"),
         (["--changes", "r_drop=5"], "changes: r_drop=5: r_drop needs dropout, which is 0"),
@@ -56,6 +56,7 @@ def test_each_change_is_a_row(corpus, tmp_path, monkeypatch, capfd):
         (["--changes", "virtual_cpus=2"], "virtual_cpus is no flag that a row may change"),
         (["--changes", "pad_id=5"], "pad_id is no flag that a row may change"),
         (["--changes", "freeze=x"], "changes: freeze=x: freeze must"),
+        (["--changes", "steps=2,freeze=encoder,x"], "changes: steps=2,freeze=encoder,x: freeze"),
         (["--changes", "num_heads=3"], "changes: num_heads=3: `num_heads`"),
         (["--changes", "steps=2", "--seed", "3"], "--seed must not be given"),
         (["--changes", "steps=2", "--seeds", "0"], "seeds must be at least 1, got 0"),
@@ -67,6 +68,24 @@ def test_mistakes_are_one_line(tmp_path, monkeypatch, capfd, arguments, message)
     told = capfd.readouterr().err
     assert told.startswith("error: ") and message in told and told.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        ("tokens_per_step=100", "tokens_per_step must be 0 or at least tokens_per_replica, 256"),
+        ("tokens_per_replica=99999", "the corpus is too small for the batch"),
+    ],
+)
+def test_what_cannot_be_trained_is_told_before_the_baseline(
+    corpus, tmp_path, monkeypatch, capfd, change, message
+):
+    arguments = train_flags(corpus, None, **SMALL, export_dir=None)
+    arguments += flags(changes=[change], output=tmp_path)
+    assert call(ablate.main, arguments, monkeypatch) == 2
+    output, errors = capfd.readouterr()
+    assert message in errors and "run 1 of" not in output
 
 
 def test_text_to_validate_on_is_needed(corpus, tmp_path, monkeypatch, capfd):
