@@ -31,9 +31,9 @@ def finish(
     if config.training.average_checkpoints > 1:
         asked = config.training.average_checkpoints
         steps = run.checkpoints.average(build_model(config.model), asked)
-        fewer = f", fewer than the {asked} asked for" if len(steps) < asked else ""
+        fewer = f" alone, where {asked} were asked for" if len(steps) < asked else ""
         which = ", ".join(f"{step:,}" for step in steps)
-        _LOG.info("averaged %s checkpoints, of steps %s%s", len(steps), which, fewer)
+        _LOG.info("average of the checkpoints of step %s%s", which, fewer)
     loaded = load_run(run)
     translator = Translator.of(loaded)
     split = next((name for name in splits if name in prepared.splits), None)

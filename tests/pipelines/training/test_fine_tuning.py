@@ -55,6 +55,7 @@ def test_it_goes_on_from_the_average_and_leaves_the_frozen_alone(corpus, origin,
     started = {"run": str(origin), "checkpoint": "average", "step": 600}
     assert state(run, 4)["initialized_from"] == started
     assert f"starting from {origin}, checkpoint average, step 600" in caplog.messages
+    assert "average of the checkpoints of step 2, 4" in caplog.messages
 
     for name in ("last", "average"):
         after = weights(run, name)
@@ -65,6 +66,8 @@ def test_it_goes_on_from_the_average_and_leaves_the_frozen_alone(corpus, origin,
     # The same, interrupted, and resumed when the origin has gone.
     again = tmp_path / "interrupted"
     train_wmt.main(fine_tuning_flags(corpus, again, origin, steps=2, **frozen))
+    told = "average of the checkpoints of step 2 alone, where 2 were asked for"
+    assert told in caplog.messages
     shutil.rmtree(origin)
     train_wmt.main(fine_tuning_flags(corpus, again, origin, steps=4, **frozen))
     assert state(again, 4)["initialized_from"] == started
