@@ -27,7 +27,7 @@ def in_a_thread(work: Callable[[], None]) -> None:
         else:
             done.set_result(None)
 
-    threading.Thread(target=run, daemon=True).start()
+    threading.Thread(target=run, name="native code", daemon=True).start()
     done.result()
 
 

@@ -338,7 +338,6 @@ BAD_RELATIONS = {
     "other_queries": np.zeros((4, 5), "int32"),
     "other_keys": np.zeros((5, 4), "int32"),
     "other_sentences": np.zeros((B + 1, 5, 5), "int32"),
-    "one_sentence_of_two": np.zeros((1, 5, 5), "int32"),
     "ragged": [[0, 1], [0]],
 }
 
