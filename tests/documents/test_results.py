@@ -139,6 +139,26 @@ def test_a_wider_model_and_both_together_are_as_scored():
     assert not found
 
 
+def test_r_drop_at_the_end_is_as_scored():
+    results, page = ROOT / "docs" / "results" / "multi30k-rdrop", read(PAGES / "training.md")
+    bleu = {}
+    for run in ("plain", "rdrop"):
+        lines = map(json.loads, read(results / f"{run}.history.jsonl").splitlines())
+        bleu |= {(run, r["step"]): r["validation_bleu"] for r in lines if "validation_bleu" in r}
+    (score,) = read_json(results / "scores.json")
+    told = (
+        f"{bleu['plain', 2000]:.2f} before, {bleu['rdrop', 600]:.2f} after 600, "
+        f"{bleu['rdrop', 2400]:.2f} after 2,400 and {bleu['rdrop', 4200]:.2f} after all 4,200"
+    )
+    assert told in page.replace("\n", " ") and max(bleu, key=bleu.get) == ("rdrop", score["step"])
+    assert f"BLEU {score['bleu']:.2f} and chrF {score['chrf']:.2f}" in page
+    assert score["signature"] in page and score["chrf_signature"] in page
+    lines = read(ROOT / "docs/results/multi30k-wide/history.jsonl").splitlines()
+    wide = max(json.loads(line).get("validation_bleu", 0) for line in lines)
+    assert f"that model had {wide:.2f}" in page
+    assert len(read(results / "test_2016_flickr.de").splitlines()) == 1000
+
+
 def test_accuracies_on_graphs():
     for file, row in (
         ("ewt", "`--relations graph`, the default"),
