@@ -151,12 +151,12 @@ class RelationAwareAttention(EdgeAttention):
         keys = value.shape[axis] if cache is None else cache.shape[2]
         lengths = (query.shape[axis], keys)
         relations = check_relations(relations, self.num_relations, lengths, query.shape[0])
-        rank, sentences = len(relations.shape), relations.shape[0]
-        if rank == 3 and sentences == 1:
+        is_called = not isinstance(query, keras.KerasTensor)
+        if len(relations.shape) == 3 and relations.shape[0] == 1:
             relations = relations[0]
-        if rank == 4 and sentences == 1 and not isinstance(query, keras.KerasTensor):
-            shape = ops.shape(query)[0], *ops.shape(relations)[1:]
-            relations = ops.broadcast_to(relations, shape)
+        elif relations.shape[0] == 1 and len(relations.shape) == 4 and is_called:
+            sizes = ops.shape(query)[0], *ops.shape(relations)[1:]
+            relations = ops.broadcast_to(relations, sizes)
         return {"relations": relations}
 
     def compute_output_shape(

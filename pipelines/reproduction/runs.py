@@ -85,18 +85,14 @@ class Run:
         from pipelines.training.devices import make_strategy
         from pipelines.training.job import as_prepared
 
-        steps = self.config.training.steps
-        trained = max(RunDirectory(self.path).checkpoints.steps(), default=0)
+        directory = RunDirectory(self.path)
+        trained = bool(directory.checkpoints.steps())
         if not trained and self.record().get("finished"):
             raise InputError(
                 f"{self.path} has the record of a finished run of other text or flags, and no "
                 "checkpoint to go on from: choose another --output, or remove it"
             )
-        if trained > steps:
-            raise InputError(
-                f"steps must be at least {trained}, up to which {self.path} was trained, got "
-                f"{steps}: choose another --output, or more steps"
-            )
+        directory.check_steps(self.config.training.steps)
         # What cannot be trained with this text is refused here as well.
         config = as_prepared(self.config, self.prepared.settings)
         replicas = make_strategy(config.training).num_replicas_in_sync
@@ -104,9 +100,7 @@ class Run:
         if not trained:
             config.training.check_tokens_per_step(replicas)
         # What a run may else be resumed with counts, or a row would not be what it says.
-        if trained and (
-            difference := RunDirectory(self.path).config().difference(config, with_remedies=True)
-        ):
+        if trained and (difference := directory.config().difference(config, with_remedies=True)):
             raise InputError(
                 f"{self.path} was started with {difference}: choose another --output or the same "
                 "flags"

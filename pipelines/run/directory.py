@@ -78,6 +78,19 @@ class RunDirectory:
         except (OSError, ValueError) as error:
             raise InputError(f"{self.id_path} cannot be read: {first_line(error)}") from error
 
+    def check_steps(self, steps: int) -> None:
+        """Checks that a run of so many updates would go on with this one, or be it.
+
+        Raises:
+            InputError: it was trained for more.
+        """
+        trained = max(self.checkpoints.steps(), default=0)
+        if trained > steps:
+            raise InputError(
+                f"steps must be at least {trained}, up to which {self.path} was trained, "
+                f"got {steps}"
+            )
+
     def config(self) -> RunConfig:
         """The configuration of the run.
 
@@ -213,12 +226,7 @@ class LockedRun:
         """
         if earlier := self._earlier():
             check_config_continues(config, earlier, self.path)
-            trained = max(self._directory.checkpoints.steps())
-            if trained > config.training.steps:
-                raise InputError(
-                    f"steps must be at least {trained}, up to which {self.path} was trained, got "
-                    f"{config.training.steps}"
-                )
+            self._directory.check_steps(config.training.steps)
 
     def _earlier(self) -> dict[str, Any]:
         """What the checkpoints were trained with. Empty before the first: the flags may change."""

@@ -29,11 +29,7 @@ def finish(
     """
     config = run.provenance.config
     if config.training.average_checkpoints > 1:
-        asked = config.training.average_checkpoints
-        steps = run.checkpoints.average(build_model(config.model), asked)
-        fewer = f" alone, where {asked} were asked for" if len(steps) < asked else ""
-        which = ", ".join(f"{step:,}" for step in steps)
-        _LOG.info("average of the checkpoints of step %s%s", which, fewer)
+        _average(run, config.training.average_checkpoints)
     loaded = load_run(run)
     translator = Translator.of(loaded)
     split = next((name for name in splits if name in prepared.splits), None)
@@ -55,9 +51,9 @@ def finish(
                 alpha=translator.alpha,
             )
         )
-        source = f"checkpoint:{loaded.checkpoint}|step:{loaded.step}"
+        which = f"checkpoint:{loaded.checkpoint}|step:{loaded.step}"
         for score in scores.values():
-            told = (split, score.name, score.score, score.signature, source)
+            told = (split, score.name, score.score, score.signature, which)
             _LOG.info("%s %s %.2f  (%s|%s)", *told)
         for source, translation in list(zip(sources, translations, strict=True))[:_SAMPLES]:
             _LOG.info("  %s\n  -> %s", source, translation)
@@ -67,3 +63,11 @@ def finish(
             _LOG.info("exported %s", export(Exportable.from_run(translator, run), export_dir))
         except AlreadyExported as same:
             _LOG.info("exported already: %s", same.path)
+
+
+def _average(run: TrainingRun, asked: int) -> None:
+    """Averages the last checkpoints, as many as asked for or all that there are."""
+    steps = run.checkpoints.average(build_model(run.provenance.config.model), asked)
+    fewer = f" alone, where {asked} were asked for" if len(steps) < asked else ""
+    which = ", ".join(f"{step:,}" for step in steps)
+    _LOG.info("average of the checkpoints of step %s%s", which, fewer)

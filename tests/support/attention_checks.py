@@ -99,3 +99,20 @@ def _name(layer, variable):
 
 def permuted(array, order):
     return keras.ops.take(array, order, axis=1)
+
+
+class Tripled(keras.layers.Layer):
+    """What is put in the place of a projection, as LoRA is written by hand."""
+
+    def __init__(self, dense):
+        super().__init__()
+        self.dense = dense
+
+    def call(self, x):
+        return 3 * self.dense(x)
+
+
+def replace_projection(layer, name, make):
+    """Puts what `make` makes of a projection, "query", "key", "value" or "output", in its place."""
+    layer._tracker.unlock()
+    setattr(layer, f"_{name}_dense", make(getattr(layer, f"_{name}_dense")))

@@ -4,7 +4,12 @@ import keras
 import numpy as np
 import pytest
 
-from tests.support.attention_checks import random_inputs, randomize
+from tests.support.attention_checks import (
+    Tripled,
+    random_inputs,
+    randomize,
+    replace_projection,
+)
 from tests.support.layer_checks import BACKEND, assert_close, check_layer, run_python, to_numpy
 from tf_relpos import RelationAwareAttention, RelativeMultiHeadAttention
 
@@ -285,17 +290,6 @@ def test_lora_changes_the_output_and_trains_little(rng):
     assert np.any(np.abs(after - before) > 1e-3)
 
 
-class _Wrapped(keras.layers.Layer):
-    """What is put in the place of a projection, as LoRA is written by hand."""
-
-    def __init__(self, dense):
-        super().__init__()
-        self.dense = dense
-
-    def call(self, x):
-        return 3 * self.dense(x)
-
-
 class _Subclassed(keras.layers.EinsumDense):
     def call(self, x):
         return 3 * super().call(x)
@@ -308,15 +302,14 @@ def _subclassed(dense):
     return layer
 
 
-@pytest.mark.parametrize("replace", [_Wrapped, _subclassed])
+@pytest.mark.parametrize("replace", [Tripled, _subclassed])
 def test_a_projection_that_was_replaced_is_called(rng, replace):
     theirs, ours = pair_without_relations()
     x = rng.normal(size=(B, T, D)).astype("float32")
     for name in ("query", "key", "value", "output"):
         before = to_numpy(ours(x, x))
         for layer in (theirs, ours):
-            layer._tracker.unlock()
-            setattr(layer, f"_{name}_dense", replace(getattr(layer, f"_{name}_dense")))
+            replace_projection(layer, name, replace)
         assert_close(ours(x, x), to_numpy(theirs(x, x)))
         assert np.max(np.abs(to_numpy(ours(x, x)) - before)) > 0.1
 

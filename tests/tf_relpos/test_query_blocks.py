@@ -260,16 +260,8 @@ def test_memory_is_below_that_of_keras_s_layer(mode, trains):
     layers = ("keras.layers.MultiHeadAttention(4, 64)", "RelativeMultiHeadAttention(4, 64)")
     environment = {"KERAS_BACKEND": keras.backend.backend()}
     settings = {"is_graph": mode == "graph", "trains": trains}
-
-    def measured(layer):
-        script = MEMORY.format(layer=layer, **settings)
-        return int(run_python(script, **environment).split("KB")[-1])
-
-    theirs, ours = map(measured, layers)
-    if (
-        ours >= theirs
-    ):  # what an allocator keeps for threads that wait depends on the machine's load
-        ours = measured(layers[1])
+    scripts = (MEMORY.format(layer=layer, **settings) for layer in layers)
+    theirs, ours = (int(run_python(script, **environment).split("KB")[-1]) for script in scripts)
     assert ours < theirs, f"{ours} KB, Keras's layer {theirs} KB"
 
 

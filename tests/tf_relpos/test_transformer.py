@@ -6,6 +6,7 @@ import pytest
 from keras import ops
 
 from tests.support import reference
+from tests.support.attention_checks import Tripled, replace_projection
 from tests.support.layer_checks import (
     BACKEND,
     COMPILED_MODES,
@@ -75,15 +76,6 @@ def test_step_by_step_equals_all_at_once(rng, position, shared, norm):
         assert_close(step_logits, expected.reshape(B, K, T, V)[:, :, index])
 
 
-class _Tripled(keras.layers.Layer):
-    def __init__(self, dense):
-        super().__init__()
-        self.dense = dense
-
-    def call(self, x):
-        return 3 * self.dense(x)
-
-
 def test_steps_call_a_projection_that_was_replaced(rng):
     model = make_model(rng)
     source_ids, target_ids = make_ids(rng, B, S), make_ids(rng, B, T)
@@ -91,8 +83,7 @@ def test_steps_call_a_projection_that_was_replaced(rng):
     (block, *_) = model.decoder_blocks
     for attention in (block.self_attention, block.cross_attention):
         for name in ("query", "output"):
-            attention._tracker.unlock()
-            setattr(attention, f"_{name}_dense", _Tripled(getattr(attention, f"_{name}_dense")))
+            replace_projection(attention, name, Tripled)
     expected = logits(model, source_ids, target_ids)
     assert np.max(np.abs(expected - before)) > 0.1
     memory = model.encode(source_ids)
