@@ -154,10 +154,11 @@ def _show(score: "Score", loaded: "LoadedRun", runs: int) -> None:
 
 def _show_lengths(ranges: list[dict[str, Any]], scores: "Mapping[str, Score]") -> None:
     for found in ranges:
+        sentences = "sentence" if found["sentences"] == 1 else "sentences"
         values = ", ".join(f"{score.name} {found[name]:.2f}" for name, score in scores.items())
         print(
             f"{found['shortest']} to {found['longest']} words, "
-            f"{found['sentences']:,} sentences: {values}",
+            f"{found['sentences']:,} {sentences}: {values}",
             flush=True,
         )
 

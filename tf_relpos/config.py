@@ -19,6 +19,15 @@ NORMS = ("post", "pre")
 IMPLEMENTATIONS = ("auto", "transpose_reshape", "bucketed")
 COMPATIBILITIES = ("product", "additive")
 
+# What says nothing where positions are not relative.
+RELATIVE_FIELDS = (
+    "max_relative_position",
+    "relative_keys",
+    "relative_values",
+    "heads_share_relative_embedding",
+    "implementation",
+)
+
 # What the searches do unless told otherwise: Vaswani et al. 2017, section 6.1. Alpha is the
 # exponent of the length penalty of Wu et al. 2016 (GNMT), Eq. 14.
 BEAM_SIZE = 4

@@ -9,7 +9,7 @@ from sentencepiece import sentencepiece_model_pb2
 from pipelines.errors import InputError
 from pipelines.exporters.attention_graph import layers_with_distances
 from pipelines.exporters.exportable import Exportable
-from pipelines.exporters.quantization import Quantization
+from pipelines.exporters.quantization import QUANTIZATIONS, Quantization, check_quantization
 from pipelines.exporters.tflite import MAX_TARGET_LENGTH, write_model
 from pipelines.exporters.web_page import build_page, install_packages
 from pipelines.files.atomic import new_directory
@@ -50,6 +50,7 @@ def export_web(
             the page cannot be built: no checkout, no Node.
     """
     output = Path(output)
+    check_quantization(quantization, QUANTIZATIONS, "web")
     if os.path.lexists(output):
         raise InputError(f"output {output} exists already: choose another --output")
     check_tokenizer(exportable.tokenizer())

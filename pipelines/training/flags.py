@@ -24,7 +24,7 @@ from pipelines.config_file import flags_of_file
 from pipelines.corpora.corpus import Corpus
 from pipelines.errors import InputError
 from pipelines.run.freezing import frozen_layers
-from tf_relpos.config import TransformerConfig
+from tf_relpos.config import RELATIVE_FIELDS, TransformerConfig
 
 if TYPE_CHECKING:
     from pipelines.run.directory import RunDirectory
@@ -99,6 +99,9 @@ def parse(
         parser.add_section(TransformerConfig, "model", default=defaults.model)
         parser.add_section(TrainingConfig, "training", default=defaults.training)
         found = parser.parse(words)
+        if not found.model.uses_relative:
+            # Those of a file are left alone: a run's config.toml names every flag.
+            refuse(arguments, RELATIVE_FIELDS, f" with --position {found.model.position}")
         config = RunConfig(defaults.preset, found.model, found.corpus, found.training)
         return Asked(found.own, config, _corpus(config, found.own.prepared, origin))
 

@@ -92,6 +92,10 @@ TRAINING = {
     ),
     "preset": ({"preset": "huge"}, "preset must be one of tiny, .*, got huge"),
     "position": ({"position": "absolute"}, "position.*relative, sinusoidal.*absolute"),
+    "k of sinusoids": (
+        {"position": "sinusoidal", "max_relative_position": 8},
+        "--max_relative_position must not be given with --position sinusoidal",
+    ),
     "negative k": ({"max_relative_position": -1}, "max_relative_position.*-1"),
     "heads": ({"num_heads": 5}, "num_heads.*must divide.*num_heads=5, model_dim=32"),
     "no tables": (
