@@ -18,13 +18,6 @@ class Sections(griffe.Extension):
         if obj.docstring:
             obj.docstring.value = _readable(obj.docstring.value)
 
-    def on_class_members(self, *, cls, **kwargs):
-        """A constructor that hands all on shows what it hands on."""
-        init = cls.members.get("__init__")
-        base = cls.parent.members.get(str(cls.bases[0])) if cls.bases else None
-        if init and base and [p.name for p in init.parameters] == ["self", "args", "kwargs"]:
-            init.parameters = base.members["__init__"].parameters
-
 
 def _readable(docstring):
     docstring = re.sub(r"^(Args:\n)((?:[ ]+.*\n|\n)+)", _split_names, docstring, flags=re.MULTILINE)

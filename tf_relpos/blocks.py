@@ -13,20 +13,14 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from tf_relpos.config import check_block_arguments, check_shape
+from tf_relpos.caches import given
+from tf_relpos.config import RELATIVE_FIELDS, check_block_arguments, check_shape
 from tf_relpos.lean_layers import Dropout, LayerNormalization
 from tf_relpos.relations import both, visible
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
 from tf_relpos.tensor_ops import Shape, Tensor
 
 LAYER_NORM_EPSILON = 1e-6
-_RELATIVE_ARGUMENTS = (
-    "max_relative_position",
-    "relative_keys",
-    "relative_values",
-    "heads_share_relative_embedding",
-    "implementation",
-)
 _ALL = ("query", "key", "value")
 _NO_POSITIONS = {"max_relative_position": 0, "relative_keys": False, "relative_values": False}
 
@@ -113,7 +107,7 @@ class _Block(keras.layers.Layer):
         super().__init__(**kwargs)
         self.supports_masking = True
         self.arguments = arguments
-        relative = {name: arguments[name] for name in _RELATIVE_ARGUMENTS}
+        relative = {name: arguments[name] for name in RELATIVE_FIELDS}
         if relative["max_relative_position"] is None:
             relative = _NO_POSITIONS
         self.self_attention = self._make_attention(
@@ -129,6 +123,10 @@ class _Block(keras.layers.Layer):
         self.feed_forward_norm = self._make_norm("feed_forward_norm")
         self.dropout = Dropout(arguments["dropout"], dtype=self.dtype_policy)
         self.inner_dropout = Dropout(arguments["inner_dropout"], dtype=self.dtype_policy)
+        self._make_cross_attention()
+
+    def _make_cross_attention(self):
+        """Of the block that has one."""
 
     def _make_attention(self, name, **options):
         model_dim, num_heads = self.arguments["model_dim"], self.arguments["num_heads"]
@@ -191,41 +189,88 @@ class _Block(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
 class EncoderBlock(_Block):
-    """Self-attention and feed-forward.
+    """Self-attention and feed-forward. With a causal mask, the block of a decoder alone, which a
+    language model is made of.
 
-    Args: those of `DecoderBlock`.
+    Args:
+        model_dim: D.
+        inner_dim: width of the feed-forward sub-layer.
+        num_heads: N; must divide D.
+        max_relative_position: k of the self-attention, or None for no relative positions.
+        relative_keys, relative_values, heads_share_relative_embedding, implementation: see
+            `RelativeMultiHeadAttention`.
+        dropout: on the output of each sub-layer.
+        attention_dropout: on the attention weights.
+        inner_dropout: on the inner layer of the feed-forward sub-layer.
+        norm: "post", `LayerNorm(x + sublayer(x))`, or "pre", `x + sublayer(LayerNorm(x))`.
+        attention_window: r of the self-attention, which sees r positions on either side, or None.
+        compatibility: of the attention, see `RelativeMultiHeadAttention`.
 
     Call arguments:
         x: `[B, S, D]`. Positions that its Keras mask (`Embedding(mask_zero=True)`) tells to be
             padding are not attended to; the output has the same mask.
         source_mask: bool `[B, S]`, True at tokens, or None.
+        use_causal_mask: whether no position sees a later one.
+        cache, cache_update_index: keys and values `[B, 2, S_max, N, D/N]` of earlier positions, and
+            how many there are, for generation step by step; see `RelativeMultiHeadAttention`.
+            `source_mask` is `[B, S_max]` then.
 
     Returns:
-        `[B, S, D]`.
+        `[B, S, D]`, and the cache, written to, if one was given.
 
     Raises:
         ValueError: an argument out of its range, or shapes that do not fit together.
     """
 
     def call(
-        self, x: Tensor, source_mask: Tensor | None = None, training: bool | None = None
-    ) -> Tensor:
+        self,
+        x: Tensor,
+        source_mask: Tensor | None = None,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+        cache: Tensor | None = None,
+        cache_update_index: int | Tensor | None = None,
+    ) -> Tensor | tuple[Tensor, Tensor]:
         self._check_input(x)
         y = self._before(x, self.self_attention_norm)
-        mask = _attention_mask(source_mask, x.shape)
-        y = self.self_attention(y, y, attention_mask=mask, training=training)
+        keys = x.shape[1] if cache is None else cache.shape[2]
+        found = self.self_attention(
+            y,
+            y,
+            attention_mask=_attention_mask(source_mask, (x.shape[0], keys)),
+            training=training,
+            use_causal_mask=use_causal_mask,
+            cache=cache,
+            cache_update_index=cache_update_index,
+        )
+        y, cache = found if cache is not None else (found, None)
         x = self._after(x, y, self.self_attention_norm, training)
-        return self._feed_forward(x, training)
+        return given(self._feed_forward(x, training), cache)
 
-    def attention_inputs(self, x: Tensor, source_mask: Tensor | None = None) -> AttentionInputs:
+    def compute_output_spec(
+        self,
+        x: Tensor,
+        source_mask: Tensor | None = None,
+        training: bool | None = None,
+        use_causal_mask: bool = False,
+        cache: Tensor | None = None,
+        cache_update_index: int | Tensor | None = None,
+    ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
+        return self.self_attention.compute_output_spec(
+            x, x, cache=cache, cache_update_index=cache_update_index
+        )
+
+    def attention_inputs(
+        self, x: Tensor, source_mask: Tensor | None = None, use_causal_mask: bool = False
+    ) -> AttentionInputs:
         """What the self-attention is called with.
 
         Args: those of a call.
         """
         y = self._before(x, self.self_attention_norm)
-        mask = _attention_mask(source_mask, x.shape)
-        if self.arguments["attention_window"] is not None:
-            mask = both(mask, self._visible(x, causal=False))
+        mask = _attention_mask(source_mask, x.shape[:2])
+        if use_causal_mask or self.arguments["attention_window"] is not None:
+            mask = both(mask, self._visible(x, causal=use_causal_mask))
         return AttentionInputs(self.self_attention, y, y, mask)
 
 
@@ -264,8 +309,7 @@ class DecoderBlock(_Block):
         ValueError: an argument out of its range, or shapes that do not fit together.
     """
 
-    def __init__(self, *args, **kwargs):
-        super().__init__(*args, **kwargs)
+    def _make_cross_attention(self):
         self.cross_attention = self._make_attention("cross_attention", **_NO_POSITIONS)
         self.cross_attention_norm = self._make_norm("cross_attention_norm")
 
@@ -288,7 +332,7 @@ class DecoderBlock(_Block):
         check_shape("encoded", encoded.shape, (x.shape[0], None, self.arguments["model_dim"]))
         x = self._attend_to_targets(x, training)
         y = self._before(x, self.cross_attention_norm)
-        mask = _attention_mask(source_mask, encoded.shape)
+        mask = _attention_mask(source_mask, encoded.shape[:2])
         y = self.cross_attention(y, encoded, attention_mask=mask, training=training)
         x = self._after(x, y, self.cross_attention_norm, training)
         return self._feed_forward(x, training)
@@ -309,7 +353,7 @@ class DecoderBlock(_Block):
         own = AttentionInputs(self.self_attention, y, y, self._visible(x, causal=True))
         x = self._attend_to_targets(x, training=False)
         y = self._before(x, self.cross_attention_norm)
-        mask = _attention_mask(source_mask, encoded.shape)
+        mask = _attention_mask(source_mask, encoded.shape[:2])
         return own, AttentionInputs(self.cross_attention, y, encoded, mask)
 
     def step_weights(self) -> dict[str, dict[str, Tensor]]:
@@ -356,12 +400,12 @@ class DecoderBlock(_Block):
         return self._feed_forward(x, training=False), cache
 
 
-def _attention_mask(source_mask, source_shape):
-    """The mask `[B, 1, S]` of a source `[B, S, D]`."""
+def _attention_mask(source_mask, shape):
+    """The mask `[B, 1, S]` of a source, whose own is of the `shape` `[B, S]`."""
     if source_mask is None:
         return None
     source_mask = ops.convert_to_tensor(source_mask)
-    check_shape("source_mask", source_mask.shape, source_shape[:2])
+    check_shape("source_mask", source_mask.shape, shape)
     return ops.expand_dims(source_mask, 1)
 
 

@@ -71,6 +71,43 @@ def test_sublayers_come_in_the_papers_order(rng, block, norm):
     assert_close(layer(**arrays), x, tolerance=1e-6)
 
 
+@pytest.mark.parametrize("window", [None, 2])
+def test_a_causal_block_step_by_step_is_the_whole(rng, window):
+    layer = EncoderBlock(D, INNER, N, max_relative_position=2, attention_window=window)
+    arrays = inputs(rng, EncoderBlock)
+    whole = to_numpy(layer(**arrays, use_causal_mask=True))
+    earlier = {name: x[:, :4] for name, x in arrays.items()}
+    assert_close(layer(**earlier, use_causal_mask=True), whole[:, :4])
+    assert np.max(np.abs(to_numpy(layer(**arrays)) - whole)) > 0.01
+
+    cache = np.zeros((B, 2, S + 1, N, H), "float32")
+    mask = np.pad(arrays["source_mask"], ((0, 0), (0, 1)))
+    found = []
+    for index in range(S):
+        x = arrays["x"][:, index : index + 1]
+        options = {"use_causal_mask": True, "cache": cache, "cache_update_index": index}
+        y, cache = layer(x, mask, **options)
+        found.append(to_numpy(y))
+    assert_close(np.concatenate(found, axis=1), whole)
+
+    attention, query, value, seen = layer.attention_inputs(**arrays, use_causal_mask=True)
+    weights = attention(query, value, attention_mask=seen, return_attention_scores=True)[1]
+    assert np.max(np.abs(np.triu(to_numpy(weights), 1))) < 1e-9
+
+
+def test_a_causal_block_in_a_functional_model(rng):
+    x, cache = keras.Input((None, D)), keras.Input((2, S, N, H))
+    layer = EncoderBlock(D, INNER, N, max_relative_position=2)
+    options = {"use_causal_mask": True, "cache_update_index": 3}
+    model = keras.Model([x, cache], layer(x, cache=cache, **options))
+    arrays = [rng.normal(size=(B, *shape)).astype("float32") for shape in ((2, D), (2, S, N, H))]
+    expected = layer(arrays[0], cache=arrays[1], **options)
+    for found, wanted in zip(model(arrays), expected, strict=True):
+        assert_close(found, wanted)
+    with pytest.raises(ValueError, match="`cache` must have the shape"):
+        layer(x, cache=keras.Input((2, S, N, H + 1)), cache_update_index=0)
+
+
 @pytest.mark.parametrize(
     "place", ["dropout", "attention_dropout", "inner_dropout"], ids=lambda name: name
 )
