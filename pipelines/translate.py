@@ -57,6 +57,9 @@ class TranslateFlags:
     """of --sample: below 1 likely words become likelier; 1 unless given"""
     top_k: int | None = None
     """of --sample: draw from this many of the most probable subwords; from all unless given"""
+    top_p: float | None = None
+    """of --sample: draw from the fewest most probable subwords that have this probability together
+    (nucleus sampling), say 0.9; from all unless given"""
     seed: int | None = None
     """of --sample: the same for the same translations; 1 unless given"""
     alignment: bool = False
@@ -82,7 +85,7 @@ class TranslateFlags:
     @property
     def sampling(self) -> Sampling | None:
         """How to sample, if at all."""
-        names = ("temperature", "top_k", "seed")
+        names = ("temperature", "top_k", "top_p", "seed")
         given = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         if not self.sample:
             for name, value in given.items():

@@ -133,6 +133,7 @@ def sample(
     max_length: Any = None,
     seed: int | keras.random.SeedGenerator | None = None,
     uniforms: Any = None,
+    top_p: Any = None,
 ) -> tuple[Tensor, Tensor]:
     """A translation drawn from the model, token by token.
 
@@ -145,6 +146,8 @@ def sample(
         uniforms: float `[B, L]`, numbers from 0 to below 1 that decide each token of each sentence,
             instead of those that `seed` gives. With numbers of its own a sentence gets the same
             translation alone and in any batch (but for rounding).
+        top_p: draw from the fewest most probable tokens that have this probability together, at
+            `temperature` and of the `top_k`: a number above 0, at most 1, or a scalar float tensor.
 
     Returns:
         ids: int32 `[B, L]`, the end id included, then `pad_id`.
@@ -154,7 +157,7 @@ def sample(
     Raises:
         ValueError: an argument that cannot work; the message names it, the rule and the value.
 
-    Reference: Fan et al. 2018 (top-k).
+    Reference: Fan et al. 2018 (top-k); Holtzman et al. 2020 (top-p, or nucleus sampling).
     """
     temperature = _number(
         "temperature", temperature, "a finite number > 0", lambda x: 0 < x < math.inf
@@ -163,6 +166,8 @@ def sample(
     temperature = ops.maximum(temperature, _constant(np.finfo("float32").tiny))
     if top_k is not None:
         top_k = check_whole("top_k", top_k)
+    if top_p is not None:
+        top_p = _number("top_p", top_p, "a number above 0 and at most 1", lambda x: 0 < x <= 1)
     if seed is not None and not isinstance(seed, keras.random.SeedGenerator):
         seed = check_whole("seed", seed, least=0)
     source_ids, limits, L = _source(model, source_ids, max_length)
@@ -178,18 +183,23 @@ def sample(
 
     def draw(logits, must_end, index):
         """Inverts the cumulative distribution at this step's uniform number."""
-        if top_k is None:
-            log_probs = _log_probs(logits, must_end, model)
-            tokens = None
-        else:
+        if top_k is not None:
             log_probs, tokens = _most_probable(logits, must_end, top_k, model)
             log_probs, places = _sorted_top_k(log_probs, min(top_k, log_probs.shape[-1]))
             tokens = own_rows_at(tokens, places)
+        else:
+            log_probs, tokens = _log_probs(logits, must_end, model), None
+            if top_p is not None:
+                log_probs, tokens = _sorted_top_k(log_probs, log_probs.shape[-1])
         possible = ops.isfinite(log_probs)
         best = ops.max(log_probs, axis=-1, keepdims=True)
         weights = ops.exp((log_probs - best) / temperature)
         # -inf divided by a huge number is NaN where XLA multiplies with its reciprocal, 0.
-        cumulative = ops.cumsum(ops.where(possible, weights, _constant(0)), axis=-1)
+        weights = ops.where(possible, weights, _constant(0))
+        cumulative = ops.cumsum(weights, axis=-1)
+        if top_p is not None:
+            possible = possible & (cumulative - weights < top_p * cumulative[:, -1:])
+            cumulative = ops.cumsum(ops.where(possible, weights, _constant(0)), axis=-1)
         threshold = ops.take(uniforms, index, axis=1)[:, None] * cumulative[:, -1:]
         below = ops.sum(ops.cast(cumulative <= threshold, "int32"), axis=-1)
         # Rounding can put the threshold on the total, past the last token that can be drawn.

@@ -51,6 +51,8 @@ class Sampling:
     Args:
         temperature: below 1 the likely subwords become likelier.
         top_k: draw from this many of the most probable subwords only; None for all.
+        top_p: draw from the fewest most probable subwords that have this probability together, of
+            the `top_k` and at the `temperature`; None for all.
         seed: the same seed draws the same translation of the n-th sentence.
 
     Raises:
@@ -59,6 +61,7 @@ class Sampling:
 
     temperature: float = 1.0
     top_k: int | None = None
+    top_p: float | None = None
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -66,11 +69,14 @@ class Sampling:
             raise InputError(f"temperature must be a finite number above 0, got {self.temperature}")
         if self.top_k is not None and self.top_k < 1:
             raise InputError(f"top_k must be at least 1, got {self.top_k}")
+        if self.top_p is not None and not 0 < self.top_p <= 1:
+            raise InputError(f"top_p must be above 0 and at most 1, got {self.top_p}")
         if self.seed < 0:
             raise InputError(f"seed must be at least 0, got {self.seed}")
 
     def __str__(self) -> str:
-        return f"temperature {self.temperature:g}, top_k {self.top_k}, seed {self.seed}"
+        kept = f"top_k {self.top_k}, top_p {self.top_p}"
+        return f"temperature {self.temperature:g}, {kept}, seed {self.seed}"
 
 
 class Translation(NamedTuple):

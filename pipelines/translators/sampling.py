@@ -47,7 +47,12 @@ class SamplingTranslator(Translator):
         @tf.function(autograph=False, input_signature=[ids, uniforms])
         def draw(source_ids: tf.Tensor, uniforms: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             ids, scores = sample(
-                loaded.model, source_ids, sampling.temperature, sampling.top_k, uniforms=uniforms
+                loaded.model,
+                source_ids,
+                sampling.temperature,
+                sampling.top_k,
+                uniforms=uniforms,
+                top_p=sampling.top_p,
             )
             return loaded.tokenizer.decode(ids)[:, tf.newaxis], scores[:, tf.newaxis]
 

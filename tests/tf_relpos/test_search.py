@@ -265,7 +265,7 @@ def test_sampling_a_token_at_random_follows_the_model(rng, mode):
 def test_sampling_from_the_top_one_or_cold_is_greedy(rng):
     toy = Toy(rng, vocabulary_size=13)
     expected = to_numpy(greedy_search(toy, padded(SOURCES))[0])
-    for options in ({"top_k": 1}, {"temperature": 1e-4}):
+    for options in ({"top_k": 1}, {"temperature": 1e-4}, {"top_p": 1e-6}):
         np.testing.assert_array_equal(
             to_numpy(sample(toy, padded(SOURCES), **options)[0]), expected
         )
@@ -277,6 +277,27 @@ def test_sampling_from_the_top_two_takes_no_other(rng):
     ids = to_numpy(sample(toy, sources, top_k=2, max_length=3, seed=1)[0])
     best = set(np.argsort(toy.log_probs(SOURCES[0], ()))[-2:])
     assert set(ids[:, 0]) == best
+
+
+@pytest.mark.parametrize("top_k", [None, 4])
+@pytest.mark.parametrize("mode", MODES)
+def test_sampling_from_a_nucleus_follows_the_model_within_it(rng, mode, top_k):
+    toy = Toy(rng)
+    sources = np.tile(padded(SOURCES[:1]), (4001, 1))
+    probs = np.exp(toy.log_probs(SOURCES[0], ()) / 2.0)
+    order = np.argsort(-probs)[:top_k]
+    nucleus = order[:3]  # what the third begins, p ends
+    p = (np.sum(probs[order[:2]]) + probs[order[2]] / 2) / np.sum(probs[order])
+    options = {"temperature": 2.0, "top_k": top_k, "top_p": p, "max_length": 2, "seed": 5}
+    run = compile_function(
+        lambda t: sample(toy, t["source_ids"], **options)[0], mode, {"source_ids": sources}
+    )
+    ids = run({"source_ids": sources})
+    expected = np.zeros_like(probs)
+    expected[nucleus] = probs[nucleus] / np.sum(probs[nucleus])
+    counts = np.bincount(ids[:, 0], minlength=len(expected)) / len(ids)
+    assert np.all(counts[expected == 0] == 0)
+    assert np.max(np.abs(counts - expected)) < 5 * np.sqrt(0.25 / len(ids))
 
 
 def test_a_seed_gives_the_same_samples_again(rng):
@@ -463,6 +484,7 @@ BAD_ARGUMENTS = [
     (sample, {"temperature": -1}, "temperature.*-1"),
     (sample, {"top_k": 0}, "top_k.*0"),
     (sample, {"top_k": 2.0}, "top_k.*2.0"),
+    *((sample, {"top_p": p}, f"`top_p` must be .*{p}") for p in (0, 1.01, -0.5, "a", np.nan)),
     (sample, {"seed": -1}, "`seed` must be a whole number >= 0.*-1"),
     (sample, {"seed": 1.5}, "seed=1.5"),
 ]

@@ -43,3 +43,4 @@ def test_the_same_sentence_is_drawn_anew():
 def test_the_likeliest_alone_is_greedy_search():
     greedy = open_translator(forms()["run"], beam_size=1).translate(SOURCES)
     assert drawn(16, temperature=1e-4, top_k=5) == greedy
+    assert drawn(16, top_p=1e-4) == greedy
