@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.command_line import early_flags, lasting_output, run, tell_of_table
+from pipelines.command_line import early_flags, given_flags, lasting_output, run, tell_of_table
 from pipelines.config import HELD_OUT_TEXT, RunConfig
 from pipelines.corpora.text_files import check_file
 from pipelines.errors import InputError, check_positive
@@ -91,7 +91,7 @@ class GeneralizeFlags(StartFlags):
             return super().defaults(arguments, preset, demo=demo)
         if not early.commands or not early.actions:
             raise InputError("commands and actions must be given together, a file each")
-        refuse(arguments, _TEXT, " with --commands, which are the text")
+        refuse(given_flags(arguments), _TEXT, " with --commands, which are the text")
         return commands_config(preset, early.commands, early.actions)
 
 

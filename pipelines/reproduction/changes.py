@@ -10,11 +10,11 @@ from pipelines.command_line import Parser
 from pipelines.config import RunConfig, TrainingConfig
 from pipelines.errors import InputError
 from pipelines.reproduction.tables import Row, Table
-from pipelines.training.flags import Asked, check_fits_together
+from pipelines.training.flags import Asked, check_fits_together, refuse_without_effect
 from tf_relpos.config import TransformerConfig
 
 _BASELINE = "baseline"
-_SAME = {"seed", "initialize_from", "vocabulary_size", "strategy", "virtual_cpus"}
+_SAME = {"seed", "initialize_from", "vocabulary_size", "strategy", "virtual_cpus", "log_every"}
 _CHANGEABLE = {
     field.name
     for section in (TransformerConfig, TrainingConfig)
@@ -62,6 +62,7 @@ def _row(change: str, asked: Asked) -> Row:
     parser.add_section(TransformerConfig, "model", default=config.model)
     parser.add_section(TrainingConfig, "training", default=config.training)
     found = parser.parse([f"--{name}={value}" for name, value in flags.items()])
+    refuse_without_effect(flags, found.model)
     changed = RunConfig(config.preset, found.model, config.corpus, found.training)
     if changed == config:
         raise InputError("must differ from the baseline")

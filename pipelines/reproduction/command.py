@@ -32,7 +32,7 @@ def make_table(asked: Asked, table: Table, rows: Sequence[Row], directory: str) 
     if config.training.strategy == "multi_worker":
         raise InputError("strategy must be auto, one or mirrored here, got multi_worker")
     if corpus:
-        table.split_of(corpus.splits)
+        table.split_of(corpus.splits, corpus.name)
     check_can_draw()  # what is missing should not show after hours
     load_keras()
     from pipelines.reproduction.job import reproduce

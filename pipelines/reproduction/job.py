@@ -50,9 +50,10 @@ def reproduce(
         prepared = open_prepared(prepared_directory)
     else:
         raise ValueError("give either corpus or prepared_directory")
-    split = table.split_of(prepared.splits)
+    name = prepared.settings["corpus"]
+    split = table.split_of(prepared.splits, name)
     text = Text(
-        prepared.settings["corpus"],
+        name,
         split,
         prepared.text(split)[1],
         prepared.settings["target_language"],

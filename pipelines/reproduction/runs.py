@@ -63,9 +63,12 @@ class Run:
         return record or {}
 
     def is_finished(self) -> bool:
-        """Whether it was trained to its end, with this configuration and this text."""
+        """Whether it was trained to its end, with this configuration and this text, and what was
+        translated at last is its split: a table of the paper's may have another than the next."""
         record = self.record()
         if not record.get("finished") or record.get("arrays") != self.arrays:
+            return False
+        if record.get("split", self.split) != self.split:  # records of old lack it
             return False
         try:  # by way of the dataclasses: a record of old lacks the fields of late
             return RunConfig.from_dict(record["config"]) == self.config
@@ -124,6 +127,7 @@ class Run:
         record = {
             "config": self.config.to_dict(),
             "arrays": self.arrays,
+            "split": self.split,
             "finished": ended_by is None,
             "minutes": round(minutes, 2),
             "date": str(date.today()),

@@ -91,7 +91,7 @@ def parse(
     # The file comes first: the defaults of most flags depend on --preset, which may stand in it.
     sections = (own, CorpusConfig, TransformerConfig, TrainingConfig)
     with flags_of_file(underscored(arguments), *sections) as words:
-        refuse(words, decided, ", the command decides it")
+        refuse(given_flags(words), decided, ", the command decides it")
         defaults, origin = _defaults(words, own)
         parser = Parser(description, prog)
         parser.add_section(own, "own")
@@ -99,9 +99,8 @@ def parse(
         parser.add_section(TransformerConfig, "model", default=defaults.model)
         parser.add_section(TrainingConfig, "training", default=defaults.training)
         found = parser.parse(words)
-        if not found.model.uses_relative:
-            # Those of a file are left alone: a run's config.toml names every flag.
-            refuse(arguments, RELATIVE_FIELDS, f" with --position {found.model.position}")
+        # Those of a file are left alone: a run's config.toml names every flag.
+        refuse_without_effect(given_flags(arguments), found.model)
         config = RunConfig(defaults.preset, found.model, found.corpus, found.training)
         return Asked(found.own, config, _corpus(config, found.own.prepared, origin))
 
@@ -140,11 +139,17 @@ def check_fits_together(config: RunConfig, prepared: str | None) -> None:
         )
 
 
-def refuse(arguments: Sequence[str], decided: Collection[str], why: str) -> None:
+def refuse(names: Collection[str], decided: Collection[str], why: str) -> None:
     """Raises InputError for a flag that would do nothing."""
-    for name in given_flags(arguments):
+    for name in names:
         if name in decided:
             raise InputError(f"--{name} must not be given{why}")
+
+
+def refuse_without_effect(names: Collection[str], model: TransformerConfig) -> None:
+    """Raises InputError for a flag of relative positions where there are none."""
+    if not model.uses_relative:
+        refuse(names, RELATIVE_FIELDS, f" with --position {model.position}")
 
 
 def _defaults(
@@ -167,7 +172,7 @@ def _defaults(
         subword_model=None,
     )
     if early.prepared:
-        refuse(arguments, DECIDED_BY_PREPARATION, " with --prepared, which decides it")
+        refuse(given_flags(arguments), DECIDED_BY_PREPARATION, " with --prepared, which decides it")
     has_text = early.train_source or early.train_tsv or early.prepared
     is_demo = early.dataset == "demo" and not has_text
     if not early.initialize_from:

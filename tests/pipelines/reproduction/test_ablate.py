@@ -55,6 +55,11 @@ def test_each_change_is_a_row(corpus, tmp_path, monkeypatch, capfd):
         (["--changes", "config=x"], "config is no flag that a row may change"),
         (["--changes", "virtual_cpus=2"], "virtual_cpus is no flag that a row may change"),
         (["--changes", "pad_id=5"], "pad_id is no flag that a row may change"),
+        (["--changes", "log_every=3"], "log_every is no flag that a row may change"),
+        (
+            ["--position", "none", "--changes", "max_relative_position=4"],
+            "max_relative_position=4: --max_relative_position must not be given with --position",
+        ),
         (["--changes", "freeze=x"], "changes: freeze=x: freeze must"),
         (["--changes", "steps=2,freeze=encoder,x"], "changes: steps=2,freeze=encoder,x: freeze"),
         (["--changes", "num_heads=3"], "changes: num_heads=3: `num_heads`"),

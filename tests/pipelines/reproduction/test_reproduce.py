@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from pipelines import reproduce
+from pipelines.reproduction import tables
 from tests.support.runs import call, flags, interrupted, train_flags
 
 pytestmark = pytest.mark.tensorflow_only
@@ -54,6 +55,17 @@ def test_tables_share_runs(table, tmp_path):
         assert status == 2 and "run 1 of" not in told
         ((name, value),) = values.items()
         assert f"relative-k16-seed1 was started with {name} " in told and f"not {value}" in told
+
+
+def test_on_the_papers_corpus_each_table_scores_what_the_paper_did(table, monkeypatch):
+    """Table 1 the test set, Table 3 the development set, both of the same runs."""
+    _, _, found = table(1, "relative", steps=2)
+    monkeypatch.setattr(tables, "WMT", (found["corpus"],))
+    assert found["split"] == "test"
+    status, told, found = table(3, "keys_and_values", steps=2)
+    assert status == 0 and "step 1/2" not in told
+    (run,) = found["rows"][0]["runs"]
+    assert found["split"] == "valid" and f"valid BLEU {run['bleu']:.2f}" in told
 
 
 @pytest.mark.slow

@@ -37,8 +37,8 @@ def finish(run, translations, minutes=3.0):
     scores = [SCORE, {**SCORE, "split": "another.en", "step": 7}]
     (run.path / "scores.json").write_text(json.dumps(scores))
     record = {
-        "config": run.config.to_dict(), "arrays": ARRAYS, "finished": True, "minutes": minutes,
-        "date": "2026-11-22", "device": "CPU",
+        "config": run.config.to_dict(), "arrays": ARRAYS, "split": run.split, "finished": True,
+        "minutes": minutes, "date": "2026-11-22", "device": "CPU",
     }  # fmt: skip
     (run.path / "reproduction.json").write_text(json.dumps(record))
 
@@ -81,6 +81,7 @@ def test_a_run_is_finished_with_its_own_configuration_and_text_alone(tmp_path, t
     finish(run, REFERENCES)
     assert run.is_finished()
     assert not dataclasses.replace(run, arrays="another").is_finished()
+    assert not dataclasses.replace(run, split="valid").is_finished()
     training = dataclasses.replace(CONFIG.training, steps=1700)
     (longer,) = runs_of(
         TABLES[2].rows[0], dataclasses.replace(CONFIG, training=training), 1, tmp_path, text, "test"

@@ -82,9 +82,18 @@ def test_rows_that_there_are_not(names, message):
 
 def test_the_test_set_comes_first():
     table = TABLES[1]
-    assert table.split_of(("valid", "test")) == "test"
-    assert table.split_of(("valid",)) == "valid"
+    assert table.split_of(("valid", "test"), "demo") == "test"
+    assert table.split_of(("valid",), "demo") == "valid"
     with pytest.raises(InputError, match="needs text to score on: --test_source and --test_target"):
-        table.split_of(())
+        table.split_of((), "demo")
     with pytest.raises(InputError, match="needs text to score on: --valid_source"):
-        replace(table, splits=("valid",)).split_of(("train", "test"))
+        replace(table, splits=("valid",)).split_of(("train", "test"), "demo")
+
+
+@pytest.mark.parametrize("number, split", [(1, "test"), (2, "valid"), (3, "valid")])
+def test_of_wmt14_what_the_paper_scored(number, split):
+    """Sections 4.2 and 4.3: newstest2014, and newstest2013."""
+    table = TABLES[number]
+    assert table.split_of(("valid", "test"), "wmt14_translate/de-en") == split
+    own = replace(table, splits=("test",))
+    assert own.split_of(("valid", "test"), "wmt14_translate/de-en") == "test"
