@@ -149,7 +149,7 @@ class TrainingConfig:
     skip_non_finite: bool = False
     """skip updates whose loss or gradient is not finite, instead of stopping"""
     label_smoothing: float = 0.1
-    """probability taken from the target and spread over the vocabulary"""
+    """probability taken from the target and shared by all other subwords"""
     r_drop: float = 0.0
     """weight of the divergence of two passes over each batch with other dropout, say 5, in about
     twice the time and memory (R-Drop, Wu et al. 2021); 0: one pass"""

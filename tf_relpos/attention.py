@@ -327,6 +327,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
                 bands,
                 attention_mask,
                 kept,
+                self.implementation,
             )
             return attended, None
         attended, *weights = attend_in_blocks(

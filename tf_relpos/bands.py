@@ -118,6 +118,7 @@ def attend_in_bands(
     bands: Sequence[Band],
     mask: Tensor | None = None,
     kept: Tensor | None = None,
+    implementation: str = "auto",
 ) -> Tensor:
     """Eq. 3 and 4, block by block; in a graph the weights are kept, as plain attention keeps them.
 
@@ -130,6 +131,7 @@ def attend_in_bands(
         bands: what `bands_of` has found.
         mask: which pairs are seen, `[B or 1, N or 1, T or 1, S or 1]`.
         kept: what dropout multiplies the weights by, `[B, N, T, S]`.
+        implementation: of the labels in the bands, as for `relation_scores`.
 
     Returns:
         The attended values, `[B, T, N, H]`.
@@ -150,6 +152,7 @@ def attend_in_bands(
                 values,
                 band.queries(own.get("mask"), 2),
                 band.queries(own.get("kept"), 2),
+                implementation,
             )
 
     # An eager tape would not know what kept weights were made from, for a second derivative.
@@ -210,6 +213,7 @@ class _Block(NamedTuple):
     values: _Far
     mask: Tensor | None
     kept: Tensor | None
+    implementation: str
 
     def exact_weights(self, softmax: Callable[..., Tensor]) -> Tensor:
         """`[B, N, t, S]`, in single precision at least."""
@@ -222,7 +226,8 @@ class _Block(NamedTuple):
         if self.values.table is None:
             return attended
         in_band = self.band.of(used, 3)
-        return attended + relation_values(in_band, self.positions, self.values.table)
+        edges = relation_values(in_band, self.positions, self.values.table, self.implementation)
+        return attended + edges
 
     def gradients(self, exact: Tensor, by_attended: Tensor) -> list[Tensor]:
         """By the query, keys and values, and by the tables that are in use."""
@@ -250,7 +255,7 @@ class _Block(NamedTuple):
             for side in self.band.sides(far.x, far.left, far.right)
         )
         if far.table is not None:
-            middle += relation_scores(x, self.positions, far.table)
+            middle += relation_scores(x, self.positions, far.table, self.implementation)
         return ops.concatenate([left, middle, right], axis=-1)
 
     def _joined(self, far: _Far) -> Tensor:

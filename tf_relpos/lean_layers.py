@@ -12,7 +12,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_relpos.tensor_ops import Tensor, exact_dtype, with_gradient
+from tf_relpos.tensor_ops import Tensor, exact_dtype, has_gpu, with_gradient
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -109,11 +109,11 @@ def _normalized(
 
 def _is_on_cpu() -> bool:
     """Whether this is TensorFlow without an accelerator."""
-    if keras.backend.backend() != "tensorflow":
+    if keras.backend.backend() != "tensorflow" or has_gpu():
         return False
     import tensorflow as tf
 
-    return not tf.config.get_visible_devices("GPU") + tf.config.get_visible_devices("TPU")
+    return not tf.config.get_visible_devices("TPU")
 
 
 def dropout(x: Tensor, rate: float, seed: Tensor) -> Tensor:

@@ -183,10 +183,10 @@ def are_in_blocks(
     Blocks keep memory at or below plain attention's, and cost time, most of it in the backward
     pass, which computes the weights again. So they are made where T and S are known to be long,
     and where a graph does not know them: always in inference, and in training if they turn out to
-    be, unless `lengths_up_to` rules that out or the paper's form, with its own gradient, is asked
-    for. Lengths that have a name alone cannot be compared, and all queries are computed at once; on
-    a GPU they are up to `MOST_ON_GPU` weights, where it is known how many there will be, at up to
-    1.7 times plain attention's memory.
+    be, unless `lengths_up_to` rules that out. In training the paper's form, which has a gradient of
+    its own, takes all queries at once wherever it is asked for, and so do lengths that have a name
+    alone, which cannot be compared. On a GPU all queries are computed at once up to `MOST_ON_GPU`
+    weights, where it is known how many there will be, at up to 1.7 times plain attention's memory.
 
     Args:
         query: `[B, T, N, H]`.
@@ -198,12 +198,13 @@ def are_in_blocks(
     T, S = query.shape[1], key.shape[2]
     if T == 1 or is_named(T) or is_named(S):
         return False
+    if trains and implementation == "transpose_reshape":
+        return False
     if None in (T, S):
         if not trains:
             return True
         longest = _longest.get()
-        are_short = longest is not None and longest**2 <= WIDEST
-        return False if are_short or implementation == "transpose_reshape" else None
+        return False if longest is not None and longest**2 <= WIDEST else None
     part = 1 if trains else 4
     if has_gpu() and query.shape[0] is not None:
         return query.shape[0] * key.shape[1] * T * S > MOST_ON_GPU // part

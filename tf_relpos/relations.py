@@ -334,8 +334,7 @@ def stack_relations(relations: Sequence[Tensor], num_relations: Sequence[int]) -
         num_relations: how many labels each kind has.
 
     Returns:
-        int32 `[B, T, S, L]` with the labels of all kinds, or `[T, S, L]` if none has a batch, which
-        a layer takes with an axis of 1, or B, before it.
+        int32 `[B or 1, T, S, L]` with the labels of all kinds; 1 if none has a batch.
 
     Raises:
         ValueError: labels of another shape or type, of different T or S, or not a number for each
@@ -353,14 +352,13 @@ def stack_relations(relations: Sequence[Tensor], num_relations: Sequence[int]) -
             f"num_relations={num_relations!r} for {len(relations)}"
         )
     _check_alike("relations", [_pairs(labels) for labels in relations])
-    rank = 4 if any(len(labels.shape) > 2 for labels in relations) else 3
     first, found = 0, []
     for labels, size in zip(relations, sizes, strict=True):
         _check_below("relations", labels, num_relations=size)
         labels = ops.cast(labels, "int32")
         labels = ops.where((labels >= 0) & (labels < size), labels + first, -1)
         labels = labels if len(labels.shape) == 4 else ops.expand_dims(labels, -1)
-        found.append(labels if len(labels.shape) == rank else ops.expand_dims(labels, 0))
+        found.append(labels if len(labels.shape) == 4 else ops.expand_dims(labels, 0))
         first += size
     # For all graphs and pairs: inputs of a functional model have no shape to broadcast to.
     zeros = ops.zeros_like(functools.reduce(ops.add, [labels[..., :1] for labels in found]))

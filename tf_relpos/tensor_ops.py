@@ -55,12 +55,12 @@ def exact_dtype(x: Tensor) -> str:
 
 @functools.cache
 def has_gpu() -> bool:
-    """Whether the backend computes on a GPU."""
+    """Whether the backend computes on a GPU that it may use."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
 
-        return bool(tf.config.list_physical_devices("GPU"))
+        return bool(tf.config.get_visible_devices("GPU"))
     if backend == "jax":
         return keras.distribution.list_devices()[0].startswith(("gpu", "cuda"))
     return backend == "torch" and sys.modules["torch"].cuda.is_available()

@@ -42,7 +42,7 @@ def precision(config: TrainingConfig) -> str:
     """Keras's dtype policy: the one asked for, or the fastest that trains well."""
     if config.precision != "auto":
         return config.precision
-    gpus = tf.config.list_physical_devices("GPU")
+    gpus = tf.config.get_visible_devices("GPU")
     if gpus:
         details = tf.config.experimental.get_device_details(gpus[0])
         capable = details.get("compute_capability", (0, 0)) >= (8, 0)
@@ -54,7 +54,7 @@ def precision(config: TrainingConfig) -> str:
 def description() -> str:
     """The device, and of a CPU the cores that this process may use, and what decides how fast they
     multiply matrices, where Linux tells."""
-    gpus = tf.config.list_physical_devices("GPU")
+    gpus = tf.config.get_visible_devices("GPU")
     if gpus:
         return str(tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU"))
     known = ("avx2", "avx512f", "avx512_bf16", "amx_bf16", "sve", "bf16")
@@ -70,7 +70,7 @@ def xla_scope(config: TrainingConfig) -> XlaScope:
     """
     if config.jit == "off":
         return "nothing"
-    is_model = config.jit == "on" or bool(tf.config.list_physical_devices("GPU"))
+    is_model = config.jit == "on" or bool(tf.config.get_visible_devices("GPU"))
     return "model" if is_model else "loss"
 
 

@@ -29,7 +29,7 @@ def batches_at_once() -> int:
     """How many TensorFlow is given at once: one where a GPU computes."""
     import tensorflow as tf
 
-    return 1 if tf.config.list_physical_devices("GPU") else _batches_on_cores()
+    return 1 if tf.config.get_visible_devices("GPU") else _batches_on_cores()
 
 
 def batches_of(places: Sequence[int], at_once: int) -> list[Sequence[int]]:

@@ -19,7 +19,7 @@ from tests.support.layer_checks import (
     to_numpy,
 )
 from tests.support.reference import position_labels
-from tf_relpos import RelativeMultiHeadAttention, attention, bands, query_blocks
+from tf_relpos import RelativeMultiHeadAttention, attention, bands, query_blocks, relation_ops
 from tf_relpos.relations import RelativePositions
 
 B, T, S, N, H, D, K = 2, 19, 23, 3, 11, 13, 2
@@ -73,6 +73,20 @@ def test_one_term_alone(rng, mode, term):
     expected = oracle(layer, arrays, position_labels(T, S, K))
     runner = compile_runner(layer, mode, arrays, shapes(arrays), training=True)
     check_against_oracle(layer, arrays, expected, runner)
+
+
+@pytest.mark.parametrize("implementation", ["auto", "bucketed"])
+def test_labels_are_picked_in_the_form_that_is_asked_for(rng, monkeypatch, implementation):
+    forms = []
+
+    def scores(query, positions, table, implementation):
+        forms.append(implementation)
+        return relation_ops.relation_scores(query, positions, table, implementation)
+
+    monkeypatch.setattr(bands, "relation_scores", scores)
+    x = random_inputs(rng, B, T, S, D)["query"]
+    build(rng, implementation=implementation)(x, x, training=True)
+    assert set(forms) == {implementation}
 
 
 @pytest.mark.tensorflow_only

@@ -209,7 +209,7 @@ def test_labels_of_several_kinds_stand_side_by_side(rng):
     for b in range(B):
         np.testing.assert_array_equal(found[b, ..., 1], np.where(positions < 0, -1, E + positions))
     np.testing.assert_array_equal(found[..., 2:], np.where(several < 0, -1, E + 4 + several))
-    assert stack_relations([positions, positions], [4, 4]).shape == (T, T, 2)
+    assert stack_relations([positions, positions], [4, 4]).shape == (1, T, T, 2)
     with pytest.raises(ValueError, match="num_relations"):
         stack_relations([graph, positions], [E, 0])
 

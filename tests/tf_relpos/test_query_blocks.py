@@ -215,7 +215,9 @@ def test_blocks_are_taken_where_they_save_memory(monkeypatch):
     assert are_in_blocks(1, 1, 10**6) is False
     assert are_in_blocks(None, None, None) is True
     assert are_in_blocks(None, None, None, training=True) is None
-    assert are_in_blocks(None, None, None, True, "transpose_reshape") is False
+    for T in (None, 4096):
+        assert are_in_blocks(None, T, T, True, "transpose_reshape") is False
+        assert are_in_blocks(None, T, T, False, "transpose_reshape") is True
 
     def size(B, T, S):
         return query_blocks._block_size(*inputs(B, T, S))
