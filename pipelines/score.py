@@ -16,8 +16,8 @@ from pipelines.progress import progress
 from pipelines.translators.base import CutSources
 
 DESCRIPTION = """Tell how probable a trained model finds given translations. A line for each pair,
-separated by tabs: its log-probability in nats, that divided by the number of subwords, and this
-number, in which the end mark counts. The perplexity of all goes to standard error."""
+separated by tabs: its log-probability in nats, the log-probability per subword, and the number of
+subwords, the end of the sentence included. The perplexity of all goes to standard error."""
 
 _AT_A_TIME = 4096  # pairs, in batches by length
 

@@ -168,7 +168,7 @@ def _megabytes(path: Path) -> float:
 def markdown(records: Sequence[dict], sentences: int) -> str:
     """The table of the forms."""
     heads = ["form", "MB on disk", "MB of memory", "start-up, s", "sentences/s, one by one"]
-    rows = [[*heads, "by 32", "BLEU", "alike"], ["---"] * 8]
+    rows = [[*heads, "in batches of 32", "BLEU", "alike"], ["---"] * 8]
     for r in records:
         size = "" if r["megabytes"] is None else f"{r['megabytes']:.1f}"
         speeds = [f"{r[key]:.1f}" for key in ("start_up_s", "per_s_at_1", "per_s_at_32")]

@@ -33,7 +33,7 @@ def test_a_table_is_made_of_its_json(path):
 def test_an_ablation_is_made_of_its_json():
     path = ROOT / "docs" / "results" / "multi30k-ablation" / "ablation.json"
     found = read_json(path)
-    assert markdown(found).strip() in read(PAGES / "training.md")
+    assert markdown(found).strip() in read(PAGES / "small-text.md")
     kept = {directory.name for directory in path.parent.glob("runs/*")}
     assert kept == {run["run"] for row in found["rows"] for run in row["runs"]}
 
@@ -60,6 +60,13 @@ def test_scores_by_length_are_made_of_their_json():
     assert paths
     for path in paths:
         assert lengths.markdown(read_json(path)) in read(PAGES / "lengths.md"), path
+
+
+def test_the_demo_without_positions_is_as_in_table_3():
+    found = read_json(ROOT / "docs" / "results" / "demo" / "table-3.json")
+    (neither,) = (row for row in found["rows"] if row["name"] == "neither")
+    told = f"ithout positions it is {neither['bleu']['mean']:.1f}"
+    assert told in read(ROOT / "README.md") and f"w{told}" in read(PAGES / "wmt14.md")
 
 
 def test_the_share_of_commands_in_the_readme():
@@ -108,7 +115,7 @@ def test_the_news_model_is_as_scored():
 def test_a_long_training_on_small_text_is_as_scored(directory, language):
     results = ROOT / "docs" / "results" / f"multi30k-{directory}"
     (score,) = read_json(results / "scores.json")
-    page = read(PAGES / "training.md")
+    page = read(PAGES / "small-text.md")
     for cells in ("bleu", "signature"), ("chrf", "chrf_signature"):
         number, signature = (score[name] for name in cells)
         assert f"| {number:.2f} | `{signature}` |" in page
@@ -135,12 +142,12 @@ def test_a_wider_model_and_both_together_are_as_scored():
     titles = {"sampled": "the above", "wide": "twice as wide", "both": "both"}
     for model, title in titles.items():
         cells = [title, *(found.pop((model, *column), "") for column in columns)]
-        assert f"| {' | '.join(cells)} |".replace("  ", " ") in read(PAGES / "training.md")
+        assert f"| {' | '.join(cells)} |".replace("  ", " ") in read(PAGES / "small-text.md")
     assert not found
 
 
 def test_r_drop_at_the_end_is_as_scored():
-    results, page = ROOT / "docs" / "results" / "multi30k-rdrop", read(PAGES / "training.md")
+    results, page = ROOT / "docs" / "results" / "multi30k-rdrop", read(PAGES / "small-text.md")
     bleu = {}
     for run in ("plain", "rdrop"):
         lines = map(json.loads, read(results / f"{run}.history.jsonl").splitlines())
@@ -363,7 +370,36 @@ def test_decoding_in_bfloat16_is_as_measured():
     scores = [f"{tiny['bleu'][form]:.2f}" for form in ("saved_model_bfloat16", "saved_model")]
     assert " in place of ".join(scores) in page
     share = base["over_ctranslate2"]["saved_model_bfloat16"]
-    assert f"in bfloat16 translates {share:.2f} of CTranslate2's by 32" in read(ROOT / "README.md")
+    assert f"in bfloat16 translates {share:.2f} of CTranslate2's in batches of 32" in read(
+        ROOT / "README.md"
+    )
+
+
+def test_the_summary_of_speed_is_of_all_results():
+    def between(numbers, digits="{:.2f}"):
+        return " to ".join(digits.format(number) for number in (min(numbers), max(numbers)))
+
+    kinds = ("float32_amx", "bfloat16_amx", "float32_avx512", "bfloat16_avx512", "float32_avx2")
+    points = [record for kind in kinds for record in speed(f"attention_{kind}")["ratios"]]
+    layers = [
+        between([r["over_keras"] for r in points if (r["T"] <= 64) == short])
+        for short in (True, False)
+    ]
+    directory = ROOT / "pipelines" / "benchmark" / "results"
+    steps = [read_json(path)["ratios"]["relative"] for path in directory.glob("training_step_*")]
+    assert len(steps) == 7
+    decoding = [read_json(path)["decoding"] for path in directory.glob("decoding*.json")]
+    assert len(decoding) == 7
+    by_32 = [found[0]["over_ctranslate2"]["saved_model"] for found in decoding]
+    one_by_one = [found[1]["over_ctranslate2"]["tflite"] for found in decoding]
+    summary = read(PAGES / "speed.md").partition("Each table is of one run")[0].replace("\n", " ")
+    for told in (
+        f"takes {layers[0]} of the time of Keras's up to 64 positions, and {layers[1]} beyond",
+        f"keeps {between([100 / ratio for ratio in steps], '{:.0f}')}% of the updates a second",
+        f"{between(by_32)} of CTranslate2's sentences a second in batches of 32",
+        f"TFLite {between(one_by_one)} one by one",
+    ):
+        assert told in summary
 
 
 @pytest.mark.parametrize("kind", ["", "_avx2"])
