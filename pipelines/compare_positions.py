@@ -36,14 +36,19 @@ class ComparisonFlags:
     seeds: int = 3
     """trainings of each kind, with the seeds 1, 2, ..."""
     epochs: int = 10
+    """how often each example is trained on"""
     layers: int = 1
+    """blocks of attention and feed-forward"""
     model_dim: int = 32
+    """width of the residual stream"""
     num_heads: int = 4
+    """attention heads; must divide model_dim"""
     max_relative_position: int = 16
-    """k"""
+    """k: relative positions are clipped to this distance; 0 is no order"""
     batch: int = 64
     """examples in a batch"""
     learning_rate: float = 5e-3
+    """the largest, after warming up; it falls along a cosine"""
     output: str | None = None
     """a JSON file for the results; what it has is not trained again"""
 

@@ -51,17 +51,25 @@ class GraphFlags:
     relations: str = choice("graph", "order", "both", "none", default="graph")
     """what joins the words: the graph, their order, both, or nothing"""
     layers: int = 4
+    """blocks of attention and feed-forward"""
     model_dim: int = 64
+    """width of the residual stream"""
     num_heads: int = 4
+    """attention heads; must divide model_dim"""
     dropout: float = 0.1
+    """on the inner layer of the feed-forward layers, and the output of each sub-layer"""
     compatibility: str = choice(*COMPATIBILITIES, default="product")
     """of queries and keys: their product, or additive (Bahdanau et al. 2014), slower"""
     epochs: int = 15
+    """how often each graph is trained on"""
     batch_nodes: int = 768
     """words, or people, in a batch, padding included"""
     learning_rate: float = 2e-3
+    """the largest, after warming up; it falls along a cosine"""
     weight_decay: float = 0.0
+    """of AdamW"""
     seed: int = 1
+    """of initial weights, dropout and the order of graphs, and of the families"""
     run_dir: str | None = None
     """keeps the model here; the same command goes on after the last epoch that was finished"""
     output: str | None = None

@@ -32,7 +32,9 @@ class SyntaxFlags:
     seeds: int = 3
     """trainings of each kind, with the seeds 1, 2, ..."""
     train_pairs: int = 10_000
+    """pairs of sentences to train on"""
     valid_pairs: int = 300
+    """others to validate on"""
     steps: int = 600
     """updates"""
     every: int = 50
@@ -40,11 +42,15 @@ class SyntaxFlags:
     layers: int = 2
     """of the encoder, and of the decoder"""
     model_dim: int = 64
+    """width of the residual stream"""
     num_heads: int = 4
+    """attention heads; must divide model_dim"""
     dropout: float = 0.1
+    """on the inner layer of the feed-forward layers, and the output of each sub-layer"""
     batch_words: int = 1024
     """words of the sources of a batch, padding included"""
     learning_rate: float = 2e-3
+    """the largest, after warming up; it falls along a cosine"""
     output: str | None = None
     """a JSON file for the results; what it has is not trained again"""
     picture: str | None = None

@@ -1,5 +1,6 @@
 """The command lines as users run them: train, interrupt, resume, evaluate, translate."""
 
+import importlib
 import json
 import random
 import re
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 from pipelines import evaluate, export, prepare, train_wmt, translate
+from pipelines.commands import COMMANDS
 from pipelines.run.directory import RunDirectory
 from pipelines.run.models import build_model
 from tests.support.layer_checks import assert_close
@@ -359,6 +361,18 @@ def test_help_states_the_defaults_of_the_search(module, monkeypatch, capfd):
     text = " ".join(capfd.readouterr().out.split())
     assert f"1 is greedy search; {BEAM_SIZE} unless given" in text
     assert f"length penalty; {ALPHA} unless given" in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_says_what_each_flag_is(name, monkeypatch, capfd):
+    module = importlib.import_module(f"pipelines.{name}")
+    assert call(module.main, ["--help"], monkeypatch) == 0
+    lines = capfd.readouterr().out.splitlines()
+    flags = [i for i, line in enumerate(lines) if line.startswith("  --")]
+    assert flags
+    for i in flags:
+        told = re.split(r" {2,}", lines[i].strip())[1:] or lines[i + 1].startswith(" " * 20)
+        assert told, lines[i]
 
 
 @pytest.mark.parametrize("module", [train_wmt, prepare, evaluate, translate])
