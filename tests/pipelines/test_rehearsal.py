@@ -55,7 +55,6 @@ def test_full_size(prepared, tmp_path, preset, steps, tokens):
     assert (model.model_dim, model.inner_dim) == {"base": (512, 1024), "big": (1024, 4096)}[preset]
     (score,) = directory.scores()
     assert (score["split"], score["step"]) == ("test", steps)
-    assert score["bleu"] >= 0
     sources = ["a b cd", "efg hij"]
     found = open_translator(exported).translate(sources)
     assert found == open_translator(run, beam_size=4, alpha=0.6).translate(sources)

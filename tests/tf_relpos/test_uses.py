@@ -142,7 +142,10 @@ def saved_model(subject, tmp_path):
     if isinstance(subject.layer, Transformer):
         subject.layer.export(tmp_path / "itself", verbose=False)
         tf.saved_model.save(subject.layer, str(tmp_path / "by_tensorflow"))
-        assert tf.saved_model.contains_saved_model(tmp_path / "by_tensorflow")
+        served = tf.saved_model.load(tmp_path / "by_tensorflow").signatures["serving_default"]
+        ids = (tf.constant(array) for _, array in sorted(subject.arrays().items()))
+        (logits,) = served(**dict(zip(("inputs", "inputs_1"), ids, strict=True))).values()
+        assert_close(logits, subject.call(subject.arrays()))
         models["itself"] = subject.layer
     for name in models:
         served = tf.saved_model.load(tmp_path / name)
