@@ -4,6 +4,7 @@ Read off the syntax trees, so that imports inside functions count as well.
 """
 
 import ast
+import re
 import sys
 from pathlib import Path
 
@@ -113,9 +114,12 @@ def test_tf_relpos_imports_keras_and_numpy_alone(path):
             allowed.add("tensorflow")
 
 
-def test_tf_relpos_is_nineteen_flat_files():
-    assert len(TF_RELPOS) == 1 + 19
+def test_tf_relpos_is_flat_and_the_documents_know_each_module():
     assert {path.parent for path in TF_RELPOS} == {ROOT / "tf_relpos"}
+    page = (ROOT / "docs" / "pages" / "inside.md").read_text(encoding="utf-8")
+    table = page.partition("## From the paper to modules")[2].partition("```")[0]
+    told = set(re.findall(r"`(\w+)`", "".join(re.findall(r"(?m)^\| (`.*?) \|", table))))
+    assert told >= {path.stem for path in TF_RELPOS} - {"__init__"}
 
 
 @pytest.mark.parametrize("path", [p for p in PIPELINES if p.stem == "__init__"], ids=name_of)

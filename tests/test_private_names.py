@@ -24,19 +24,17 @@ ROOT = Path(__file__).resolve().parents[1]
 # Of a built keras.layers.MultiHeadAttention, and what `tf_relpos.attention` does with it.
 LAYER = {
     "_attention_axes": "which axes hold positions; masks, labels and free axes follow it",
-    "_build_attention": "extended: softmax in float32, the equation with the query first",
-    "_combine_equation": "weights and values to the attended values",
+    "_build_attention": "extended: softmax in float32",
     "_compute_attention": "overridden: Eq. 5 and Eq. 3",
     "_compute_attention_mask": "extended: masks of heads and free axes align",
     "_compute_causal_mask": "overridden: the axis of the positions need not be the second",
     "_compute_sliding_window_mask": "overridden, likewise",
-    "_dot_product_equation": "split at its comma to put the query first",
     "_dropout_layer": "dropout of the weights, of both terms alike",
     "_flash_attention": "switched off, or Keras's own computation is used",
     "_gate_dense": "`use_gate`",
     "_inverse_sqrt_key_dim": "the scale of the query",
     "_key_dense": "the projection of keys, also of the cache",
-    "_masked_softmax": "the softmax; more than five axes are folded",
+    "_masked_softmax": "the softmax; over several axes in the precision of the layer",
     "_output_dense": "the projection of the output",
     "_query_dense": "the projection of the query",
     "_sliding_window": "the window, also in a cache",
@@ -112,12 +110,6 @@ def test_arguments_of_keras_s_methods(layer, name, expected):
 def test_forms_of_keras_s_names(layer):
     """Not only there, but what the code takes them for."""
     assert layer._attention_axes == (1,)
-    equations = r"[a-z]+,[a-z]+->[a-z]+"
-    for name in ("_dot_product_equation", "_combine_equation"):
-        assert re.fullmatch(equations, getattr(layer, name)), LAYER[name]
-    keys, queries, _ = re.split(",|->", layer._dot_product_equation)
-    query, key = np.zeros((1, 5, 2, 3)), np.zeros((1, 7, 2, 3))
-    assert np.einsum(f"{queries},{keys}->ac", query, key).shape == (1, 2), "the keys come first"
     assert layer._sliding_window == 2
     assert layer._inverse_sqrt_key_dim == pytest.approx(3**-0.5)
 

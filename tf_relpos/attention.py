@@ -23,10 +23,12 @@ from tf_relpos.config import (
     check_number,
     check_shape,
 )
+from tf_relpos.free_axes import FreeAxes
+from tf_relpos.masks import both, visible, with_axes
 from tf_relpos.projections import of_positions
 from tf_relpos.query_blocks import are_in_blocks, attend_in_blocks
 from tf_relpos.relation_ops import Relations, relation_scores, relation_values
-from tf_relpos.relations import RelativePositions, both, visible
+from tf_relpos.relations import RelativePositions
 from tf_relpos.tensor_ops import Shape, Tensor, check_is_padded, heads_first, times_transposed
 
 
@@ -173,24 +175,13 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         half = self.compute_dtype in ("float16", "bfloat16")
         axis = tuple(range(-len(self._attention_axes), 0))
         self._softmax = keras.layers.Softmax(axis, dtype="float32" if half else self.dtype_policy)
-        keys, rest = self._dot_product_equation.split(",")
-        queries, scores = rest.split("->")
-        # Keras puts the keys first, which costs TensorFlow a transposition of all scores.
-        self._scores_equation = f"{queries},{keys}->{scores}"
 
     def _masked_softmax(
         self, attention_scores: Tensor, attention_mask: Tensor | None = None
     ) -> Tensor:
-        shape = ops.shape(attention_scores)
-        if len(shape) < 6 or len(self._attention_axes) != 1:
-            return super()._masked_softmax(attention_scores, attention_mask)
-        # TensorFlow's softmax takes five axes at most, so those of the batch become one.
-        if attention_mask is not None:
-            while len(attention_mask.shape) < len(shape):
-                attention_mask = ops.expand_dims(attention_mask, -3)
-            attention_mask = ops.reshape(ops.broadcast_to(attention_mask, shape), (-1, *shape[-3:]))
-        scores = ops.reshape(attention_scores, (-1, *shape[-3:]))
-        return ops.reshape(super()._masked_softmax(scores, attention_mask), shape)
+        weights = super()._masked_softmax(attention_scores, attention_mask)
+        is_keras = len(self._attention_axes) > 1  # whose computation goes on with them
+        return ops.cast(weights, self.compute_dtype) if is_keras else weights
 
     def _project(self, value: Tensor, key: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Keys and values `[B, S, N, H]` of the inputs `[B, S, D]`."""
@@ -253,7 +244,10 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """Eq. 5 and Eq. 3 on projected inputs: `[B, T, N, H]` and the weights `[B, N, T, S]`,
         the latter of long sequences where they are asked for alone."""
-        if self._flash_attention:
+        if use_causal_mask and not self._flash_attention:
+            attention_mask = both(attention_mask, self._compute_causal_mask(query, value))
+            use_causal_mask = False
+        if self._flash_attention or len(self._attention_axes) > 1:  # plain attention
             return super()._compute_attention(
                 query,
                 key,
@@ -263,13 +257,24 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
                 return_attention_scores,
                 use_causal_mask,
             )
-        if use_causal_mask:
-            attention_mask = both(attention_mask, self._compute_causal_mask(query, value))
-        if len(query.shape) == 4:
-            key, value = heads_first(key), heads_first(value)
-        return self._attend_heads(
-            query, key, value, attention_mask, training, return_attention_scores, relations
+        axes = None
+        if len(query.shape) != 4:
+            axes = FreeAxes.of(query, self._attention_axes[0])
+            query, key, value = map(axes.fold, (query, key, value))
+            attention_mask = axes.fold_mask(attention_mask)
+            relations = axes.fold_relations(relations)
+        attended, weights = self._attend_heads(
+            query,
+            heads_first(key),
+            heads_first(value),
+            attention_mask,
+            training,
+            return_attention_scores,
+            relations,
         )
+        if axes is None:
+            return attended, weights
+        return axes.unfold(attended), None if weights is None else axes.unfold_pairs(weights)
 
     def _attend_heads(
         self,
@@ -281,8 +286,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         return_attention_scores: bool,
         relations: Relations | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """The same of keys and values in the layout that the products want, `[B, N, S, H]`. Those
-        with free axes are as they were projected."""
+        """The same of keys and values in the layout that the products want, `[B, N, S, H]`."""
         query = self._scaled(query)
         named = {
             "vector": self.compatibility_vectors,
@@ -296,7 +300,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         }
 
         in_blocks: bool | None = False
-        if tables and len(query.shape) == 4:
+        if tables:
             in_blocks = are_in_blocks(query, key, training, self.implementation)
         if in_blocks is False:
             weights = self._weigh(query, key, tables, relations, attention_mask)
@@ -309,10 +313,8 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             ones = ops.ones((B, N, T, ops.shape(key)[2]), query.dtype)
             kept = self._dropout_layer(ones, training=training)  # once for both passes
         if attention_mask is not None:
-            attention_mask = both(attention_mask, ops.ones((1, 1, 1, 1), "bool"))
-            if (
-                attention_mask is not None and attention_mask.shape[2] is None
-            ):  # 1 for all queries, or one for each
+            attention_mask = with_axes(attention_mask, 4)
+            if attention_mask.shape[2] is None:  # 1 for all queries, or one for each
                 B, N, _, S = ops.shape(attention_mask)
                 attention_mask = ops.broadcast_to(attention_mask, (B, N, ops.shape(query)[1], S))
         bands = [] if self.is_additive else bands_of(relations, query, key, training)
@@ -360,76 +362,29 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         relations: Relations | None,
         mask: Tensor | None,
     ) -> Tensor:
-        """The softmax of Eq. 4, `[B, ..., N, T, S]`, in single precision at least."""
+        """The softmax of Eq. 4, `[B, N, T, S]`, in single precision at least."""
         if self.is_additive:
-            return self._masked_softmax(self._additive_scores(query, key, tables, relations), mask)
-        if len(query.shape) == 4:
-            scores = times_transposed(heads_first(query), key)
+            scores = additive_scores(query, key, tables["vector"], relations, tables.get("key"))
         else:
-            scores = ops.einsum(self._scores_equation, query, key)
-        if "key" in tables:
-            scores = scores + self._scores_of_edges(query, relations, tables["key"])
+            scores = times_transposed(heads_first(query), key)
+            if "key" in tables:
+                scores = scores + relation_scores(
+                    query, relations, tables["key"], self.implementation
+                )
         return self._masked_softmax(scores, mask)
 
     def _combine(
         self, weights: Tensor, value: Tensor, tables: dict[str, Tensor], relations: Relations | None
     ) -> Tensor:
-        """Eq. 3, with the axes of the projected query."""
-        if len(weights.shape) == 4:
-            attended = heads_first(ops.matmul(weights, value))
-        else:
-            attended = ops.einsum(self._combine_equation, weights, value)
+        """Eq. 3, `[B, T, N, H]`."""
+        attended = heads_first(ops.matmul(weights, value))
         if "value" not in tables:
             return attended
-        edges = self._values_of_edges(weights, relations, tables["value"])
+        edges = relation_values(weights, relations, tables["value"], self.implementation)
         # Added flat, as TFLite's converter cannot move the two transpositions, which both end in,
         # behind a sum that stands in a loop.
         shape = ops.shape(attended)
         return ops.reshape(ops.reshape(attended, (-1,)) + ops.reshape(edges, (-1,)), shape)
-
-    def _scores_of_edges(self, query: Tensor, relations: Relations, table: Tensor) -> Tensor:
-        """The second term of Eq. 5, `[B, ..., N, T, S]`. Free axes stand beside the heads."""
-        if len(query.shape) == 4:
-            return relation_scores(query, relations, table, self.implementation)
-        query, free = self._beside_heads(query)
-        table = _repeat_heads(table, free)
-        return self._apart(relation_scores(query, relations, table, self.implementation), free)
-
-    def _additive_scores(
-        self, query: Tensor, key: Tensor, tables: dict[str, Tensor], relations: Relations | None
-    ) -> Tensor:
-        """`[B, ..., N, T, S]`. Free axes stand beside the heads."""
-        vector, table = tables["vector"], tables.get("key")
-        if len(query.shape) == 4:
-            return additive_scores(query, key, vector, relations, table)
-        (query, free), (key, _) = self._beside_heads(query), self._beside_heads(key)
-        vector = ops.broadcast_to(vector, (*free, *ops.shape(vector)))
-        vector = ops.reshape(vector, (-1, self.key_dim))
-        table = None if table is None else _repeat_heads(table, free)
-        scores = additive_scores(query, heads_first(key), vector, relations, table)
-        return self._apart(scores, free)
-
-    def _beside_heads(self, x: Tensor) -> tuple[Tensor, list[Any]]:
-        """Projected inputs with free axes as `[B, T, F*N, H]`, and the F free axes."""
-        x = ops.moveaxis(x, self._attention_axes[0], 1)
-        B, T, *free, _, H = ops.shape(x)
-        return ops.reshape(x, (B, T, -1, H)), free
-
-    def _apart(self, scores: Tensor, free: list[Any]) -> Tensor:
-        """Scores `[B, F*N, T, S]` as `[B, ..., N, T, S]`."""
-        B, _, T, S = ops.shape(scores)
-        return ops.reshape(scores, (B, *free, self.num_heads, T, S))
-
-    def _values_of_edges(self, weights: Tensor, relations: Relations, table: Tensor) -> Tensor:
-        """The second term of Eq. 3, with the axes of the projected query."""
-        if len(weights.shape) == 4:
-            return relation_values(weights, relations, table, self.implementation)
-        B, *free, N, T, S = ops.shape(weights)
-        weights = ops.reshape(weights, (B, -1, T, S))
-        table = _repeat_heads(table, free)
-        values = relation_values(weights, relations, table, self.implementation)
-        values = ops.reshape(values, (B, T, *free, N, self.value_dim))
-        return ops.moveaxis(values, 1, self._attention_axes[0])
 
     def _compute_attention_mask(
         self,
@@ -646,14 +601,6 @@ def _as_int(size: Any) -> Any:
         return operator.index(size)
     except TypeError:
         return size
-
-
-def _repeat_heads(table: Tensor, free: list[Any]) -> Tensor:
-    """A table `[N, R, H]` for every position of the `free` axes, which stand beside the heads."""
-    if len(table.shape) == 2:
-        return table
-    table = ops.broadcast_to(table, (*free, *ops.shape(table)))
-    return ops.reshape(table, (-1, *ops.shape(table)[-2:]))
 
 
 def _without_mask(x: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from keras import ops
 from tf_relpos.caches import given
 from tf_relpos.config import RELATIVE_FIELDS, check_block_arguments, check_shape
 from tf_relpos.lean_layers import Dropout, LayerNormalization
-from tf_relpos.relations import both, visible
+from tf_relpos.masks import both, visible
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
 from tf_relpos.tensor_ops import Shape, Tensor
 

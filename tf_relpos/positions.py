@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from tf_relpos.config import check_number
-from tf_relpos.relations import Tensor
+from tf_relpos.tensor_ops import Tensor
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")

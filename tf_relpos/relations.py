@@ -16,34 +16,7 @@ import numpy as np
 from keras import ops
 
 from tf_relpos.config import check_boolean, check_max_relative_position, check_whole
-from tf_relpos.tensor_ops import Shape, Tensor, check_is_padded, known_value
-
-
-def check_ids(name: str, ids: Any, vocabulary_size: int | None) -> Any:
-    """Returns ids of tokens, lists as an array.
-
-    Raises:
-        ValueError: they are no integers, not of one length, or, where the values are known, one is
-            not from 0 to `vocabulary_size` - 1, which is None where it is not known.
-    """
-    try:
-        array = ids if hasattr(ids, "dtype") else np.asarray(ids)
-        dtype = keras.backend.standardize_dtype(array.dtype)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"`{name}` must be ids [B, S], padded to one length. Received: {ids!r}"
-        ) from error
-    check_is_padded(name, array)
-    if "int" not in dtype:
-        raise ValueError(f"`{name}` must hold integer ids. Received: dtype={dtype}")
-    values = known_value(array)
-    if values is None:
-        return array
-    above = np.iinfo("int32").max if vocabulary_size is None else vocabulary_size
-    wrong = values[(values < 0) | (values >= above)]
-    if wrong.size:
-        raise ValueError(f"`{name}` must hold ids from 0 to {above - 1}. Received: {wrong.flat[0]}")
-    return array
+from tf_relpos.tensor_ops import Shape, Tensor, known_value
 
 
 def relative_position_ids(
@@ -411,37 +384,3 @@ def joint_relations(first: Tensor, second: Tensor, num_second: int) -> Tensor:
     _check_below("second", second, num_second=num_second)
     first, second = (ops.maximum(ops.cast(labels, "int32"), -1) for labels in (first, second))
     return (first + 1) * size + ops.where(second < num_second, second, -1)
-
-
-def both(mask: Tensor | None, other: Tensor | None) -> Tensor | None:
-    """Where both masks are true; a mask that lacks heads or free axes has them before `[T, S]`."""
-    if mask is None or other is None:
-        return other if mask is None else ops.cast(mask, "bool")
-    mask, other = ops.cast(mask, "bool"), ops.cast(other, "bool")
-    while len(mask.shape) < len(other.shape):
-        mask = ops.expand_dims(mask, -3)
-    while len(other.shape) < len(mask.shape):
-        other = ops.expand_dims(other, -3)
-    return mask & other
-
-
-def visible(
-    query_length: int | Tensor,
-    key_length: int | Tensor,
-    query_offset: int | Tensor = 0,
-    causal: bool = False,
-    window: int | None = None,
-) -> Tensor:
-    """Which keys each query may see: bool `[1, T, S]`.
-
-    Args:
-        query_length: T.
-        key_length: S.
-        query_offset: the position of query 0 among the keys.
-        causal: no query sees a key later than itself.
-        window: queries see keys nearer than that alone, on either side.
-    """
-    keys = ops.reshape(ops.arange(key_length, dtype="int32"), (1, 1, -1))
-    queries = ops.reshape(ops.arange(query_length, dtype="int32"), (1, -1, 1)) + query_offset
-    seen = keys <= queries if causal else ops.ones_like(keys <= queries)
-    return seen if window is None else seen & (ops.abs(keys - queries) < window)

@@ -13,9 +13,12 @@ from keras import ops
 from tf_relpos.attention import EdgeAttention
 from tf_relpos.caches import given
 from tf_relpos.config import check_boolean, check_distance, check_max_relative_position
+from tf_relpos.free_axes import FreeAxes
+from tf_relpos.masks import both
 from tf_relpos.projections import is_plain, product
-from tf_relpos.relations import RelativePositions, both
-from tf_relpos.tensor_ops import Tensor, is_named, rows_at, times_transposed
+from tf_relpos.relation_ops import relation_scores
+from tf_relpos.relations import RelativePositions
+from tf_relpos.tensor_ops import Tensor, heads_first, is_named, rows_at, times_transposed
 from tf_relpos.windows import Windows
 
 
@@ -224,12 +227,14 @@ class RelativeMultiHeadAttention(EdgeAttention):
         self._check_terms("score_terms")
         self._check_free_axes(query.shape, value.shape)
         q = self._scaled(self._projected(self._query_dense, query))
-        content = ops.einsum(self._scores_equation, q, self._projected(self._key_dense, value))
+        axes = FreeAxes.of(q, self._attention_axes[0])
+        q, k = axes.fold(q), axes.fold(self._projected(self._key_dense, value))
+        content = axes.unfold_pairs(times_transposed(heads_first(q), heads_first(k)))
         if not self.relation_keys:
             return content, ops.zeros_like(content)
         table = ops.cast(ops.convert_to_tensor(self.relation_key_embeddings), q.dtype)
         positions = self._positions(*self._lengths(query, value), 0)
-        return content, self._scores_of_edges(q, positions, table)
+        return content, axes.unfold_pairs(relation_scores(q, positions, table))
 
     def distance_scores(self, query: Tensor) -> Tensor:
         """What every distance scores, wherever keys are: the second term of Eq. 5 for each row of
@@ -252,10 +257,10 @@ class RelativeMultiHeadAttention(EdgeAttention):
                 f"relative_keys={self.relation_keys}"
             )
         q = self._scaled(self._projected(self._query_dense, query))
+        axes = FreeAxes.of(q, self._attention_axes[0])
         table = ops.cast(ops.convert_to_tensor(self.relation_key_embeddings), q.dtype)
-        labels = ops.arange(self.num_relations, dtype="int32")
-        labels = ops.broadcast_to(labels, (ops.shape(query)[1], self.num_relations))
-        return self._scores_of_edges(q, labels, table)
+        by_row = "btnh,rh->bntr" if self.heads_share_relations else "btnh,nrh->bntr"
+        return axes.unfold_pairs(ops.einsum(by_row, axes.fold(q), table))
 
     def _check_terms(self, method: str) -> None:
         self._check_built(method)

@@ -34,8 +34,7 @@ from tf_relpos.config import (
     check_shape,
     check_whole,
 )
-from tf_relpos.relations import check_ids
-from tf_relpos.tensor_ops import Tensor, known_value, own_rows_at
+from tf_relpos.tensor_ops import Tensor, check_ids, known_value, own_rows_at
 
 _ALPHA_RULE = f"a number from {-MAX_ALPHA:g} to {MAX_ALPHA:g}"
 _SHARED = "shared"  # of all hypotheses of a sentence, whose order they keep

@@ -48,6 +48,33 @@ def check_is_padded(name: str, x: Tensor) -> None:
         )
 
 
+def check_ids(name: str, ids: Any, vocabulary_size: int | None) -> Any:
+    """Returns ids of tokens, lists as an array.
+
+    Raises:
+        ValueError: they are no integers, not of one length, or, where the values are known, one is
+            not from 0 to `vocabulary_size` - 1, which is None where it is not known.
+    """
+    try:
+        array = ids if hasattr(ids, "dtype") else np.asarray(ids)
+        dtype = keras.backend.standardize_dtype(array.dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"`{name}` must be ids [B, S], padded to one length. Received: {ids!r}"
+        ) from error
+    check_is_padded(name, array)
+    if "int" not in dtype:
+        raise ValueError(f"`{name}` must hold integer ids. Received: dtype={dtype}")
+    values = known_value(array)
+    if values is None:
+        return array
+    above = np.iinfo("int32").max if vocabulary_size is None else vocabulary_size
+    wrong = values[(values < 0) | (values >= above)]
+    if wrong.size:
+        raise ValueError(f"`{name}` must hold ids from 0 to {above - 1}. Received: {wrong.flat[0]}")
+    return array
+
+
 def exact_dtype(x: Tensor) -> str:
     """Its dtype, or single precision instead of half."""
     return keras.backend.result_type(x.dtype, "float32")

@@ -25,8 +25,7 @@ from tf_relpos.blocks import (
 from tf_relpos.config import TransformerConfig, check_shape
 from tf_relpos.lean_layers import Dropout, LayerNormalization
 from tf_relpos.positions import SinusoidalPositionEncoding
-from tf_relpos.relations import check_ids
-from tf_relpos.tensor_ops import Tensor
+from tf_relpos.tensor_ops import Tensor, check_ids
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from tf_relpos.relations import both, visible
+from tf_relpos.masks import visible, with_axes
 from tf_relpos.tensor_ops import Tensor
 
 # Queries that share a window of keys, where the window reaches less far: smaller blocks compute
@@ -83,7 +83,7 @@ class Windows(NamedTuple):
         seen = is_near & is_key
         if attention_mask is None:
             return seen
-        pairs = ops.cast(both(attention_mask, ops.ones((1, 1, 1, 1), "bool")), "int32")
+        pairs = ops.cast(with_axes(attention_mask, 4), "int32")
         is_of_any_query = pairs.shape[2] == 1
         T = 1 if is_of_any_query else self.num_queries
         pairs = ops.broadcast_to(pairs, (B, ops.shape(pairs)[1], T, self.num_keys))

@@ -6,7 +6,13 @@ import pytest
 
 from tests.support.attention_checks import random_mask, randomize
 from tests.support.layer_checks import MODES, assert_close, compile_function, to_numpy
-from tf_relpos import RelationAwareAttention, RelativeMultiHeadAttention
+from tf_relpos import (
+    RelationAwareAttention,
+    RelativeMultiHeadAttention,
+    attention,
+    bands,
+    query_blocks,
+)
 
 B, F, T, S, N, H, D = 2, 3, 5, 7, 3, 11, 13
 IMPLEMENTATIONS = ("transpose_reshape", "bucketed")
@@ -45,6 +51,36 @@ def test_equals_the_loop_over_a_free_axis(rng, mode, shared, implementation, arg
         expected = plain(**part, return_attention_scores=True, **arguments)
         assert_close(output[:, f], expected[0])
         assert_close(scores[:, f], expected[1])
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["bands", "blocks"])
+def test_long_sequences_with_a_free_axis_go_in_blocks(rng, monkeypatch, training):
+    monkeypatch.setattr(query_blocks, "WIDEST", 1)
+    monkeypatch.setattr(query_blocks, "BLOCK", 1)
+    monkeypatch.setattr(bands, "FEWEST", 3)
+    layer, plain = pair(rng, RelativeMultiHeadAttention, 2, axis=-2, rank=4)
+    query, value = (rng.normal(size=(B, F, n, D)).astype("float32") for n in (19, 23))
+    mask = random_mask(rng, B, F, 19, 23)
+    taken = []
+    for name in ("attend_in_bands", "attend_in_blocks"):
+        attend = getattr(attention, name)
+        monkeypatch.setattr(
+            attention, name, lambda *a, f=attend, n=name, **kw: taken.append(n) or f(*a, **kw)
+        )
+    output = to_numpy(layer(query, value, attention_mask=mask[:, :, None], training=training))
+    assert taken == ["attend_in_bands" if training else "attend_in_blocks"]
+    for f in range(F):
+        assert_close(output[:, f], plain(query[:, f], value[:, f], attention_mask=mask[:, f]))
+
+
+def test_what_every_distance_scores_with_a_free_axis(rng):
+    layer, plain = pair(rng, RelativeMultiHeadAttention, 2, axis=1, rank=4)
+    x = rng.normal(size=(B, T, F, D)).astype("float32")
+    scores, terms = layer.distance_scores(x), layer.score_terms(x, x)
+    for f in range(F):
+        assert_close(scores[:, f], plain.distance_scores(x[:, :, f]))
+        for found, expected in zip(terms, plain.score_terms(x[:, :, f], x[:, :, f]), strict=True):
+            assert_close(found[:, f], expected)
 
 
 @pytest.mark.parametrize("window", [None, 3])
