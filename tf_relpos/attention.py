@@ -14,7 +14,7 @@ import numpy as np
 from keras import ops
 
 from tf_relpos.bands import attend_in_bands, bands_of
-from tf_relpos.caches import check_update_index, fits, given, write
+from tf_relpos.caches import check_update_index, given, write
 from tf_relpos.compatibility import additive_gradients, additive_scores
 from tf_relpos.config import (
     COMPATIBILITIES,
@@ -22,6 +22,7 @@ from tf_relpos.config import (
     check_choice,
     check_number,
     check_shape,
+    fits,
 )
 from tf_relpos.free_axes import FreeAxes
 from tf_relpos.masks import both, visible, with_axes

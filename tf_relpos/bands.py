@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from keras import ops
 
-from tf_relpos.query_blocks import softmax_gradient
+from tf_relpos.query_blocks import dropped, softmax_gradient
 from tf_relpos.relation_ops import (
     Relations,
     label_gradient,
@@ -139,12 +139,12 @@ def attend_in_bands(
     tables = {name: tables[name] for name in ("key", "value") if name in tables}
     optional = {name: x for name, x in {"mask": mask, "kept": kept}.items() if x is not None}
 
-    def blocks(*inputs: Tensor) -> Iterator[_Block]:
+    def blocks(*inputs: Tensor) -> Iterator[_BandAttention]:
         query, key, value, *others = inputs
         own = dict(zip((*tables, *optional), others, strict=True))
         keys, values = _Far(key, own.get("key")), _Far(value, own.get("value"))
         for band in bands:
-            yield _Block(
+            yield _BandAttention(
                 band,
                 band.positions(positions),
                 band.queries(query, 1),
@@ -203,7 +203,7 @@ class _Far:
         return by_labels + ops.concatenate(ends, axis=-2)
 
 
-class _Block(NamedTuple):
+class _BandAttention(NamedTuple):
     """A block of queries and what it attends to; see `attend_in_bands`."""
 
     band: Band
@@ -221,7 +221,7 @@ class _Block(NamedTuple):
 
     def attended(self, exact: Tensor) -> Tensor:
         """`[B, t, N, H]`, by these weights."""
-        used = self._dropped(ops.cast(exact, self.query.dtype))
+        used = dropped(ops.cast(exact, self.query.dtype), self.kept)
         attended = heads_first(ops.matmul(used, self._joined(self.values)))
         if self.values.table is None:
             return attended
@@ -231,8 +231,8 @@ class _Block(NamedTuple):
 
     def gradients(self, exact: Tensor, by_attended: Tensor) -> list[Tensor]:
         """By the query, keys and values, and by the tables that are in use."""
-        used = self._dropped(ops.cast(exact, self.query.dtype))
-        by_weights = self._dropped(self._product(by_attended, self.values))
+        used = dropped(ops.cast(exact, self.query.dtype), self.kept)
+        by_weights = dropped(self._product(by_attended, self.values), self.kept)
         by_scores = softmax_gradient(exact, by_weights, self.query.dtype)
         by_query = heads_first(ops.matmul(by_scores, self._joined(self.keys)))
         by_key = ops.matmul(ops.swapaxes(by_scores, -1, -2), heads_first(self.query))
@@ -265,6 +265,3 @@ class _Block(NamedTuple):
         """What the pairs of the band sum up to by label, and the gradient by the table of that."""
         sums = sum_by_label(self.band.of(per_pair, 3), self.positions, table.shape[-2])
         return sums, label_gradient(sums, vectors, self.positions, table)
-
-    def _dropped(self, weights: Tensor) -> Tensor:
-        return weights if self.kept is None else weights * self.kept

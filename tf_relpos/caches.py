@@ -7,15 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_relpos.tensor_ops import Shape, Tensor, known_value
-
-
-def fits(shape: Shape, expected: Shape) -> bool:
-    """Whether the two are the same as far as both are known."""
-    return len(shape) == len(expected) and all(
-        None in (size, wanted) or size == wanted
-        for size, wanted in zip(shape, expected, strict=True)
-    )
+from tf_relpos.tensor_ops import Tensor, known_value
 
 
 def check_update_index(index: Any, T: int | None, S: int | None) -> Any:

@@ -237,10 +237,15 @@ def check_max_relative_position(max_relative_position: Any) -> int:
     return check_whole("max_relative_position", max_relative_position, least=0)
 
 
-def check_shape(name: str, shape: Sequence, expected: Sequence) -> None:
-    """Raises ValueError unless the axes that both shapes know, those not None, are the same."""
+def fits(shape: Sequence, expected: Sequence) -> bool:
+    """Whether the axes that both shapes know, those not None, are the same."""
     axes = zip(shape, expected, strict=False)
-    if len(shape) != len(expected) or any(None not in pair and pair[0] != pair[1] for pair in axes):
+    return len(shape) == len(expected) and all(None in pair or pair[0] == pair[1] for pair in axes)
+
+
+def check_shape(name: str, shape: Sequence, expected: Sequence) -> None:
+    """Raises ValueError unless the shape `fits`."""
+    if not fits(shape, expected):
         rule = ", ".join("any" if axis is None else str(axis) for axis in expected)
         raise ValueError(
             f"`{name}` must have the shape [{rule}]. Received: {name} of shape {tuple(shape)}"

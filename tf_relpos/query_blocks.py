@@ -133,7 +133,7 @@ def attend_in_blocks(
             B, T, N, _ = ops.shape(attention.query)
             S, H = ops.shape(attention.key)[2], attention.value.shape[-1]
 
-            def of_block(block: _Block) -> tuple[list[Tensor], list[Tensor]]:
+            def of_block(block: _Queries) -> tuple[list[Tensor], list[Tensor]]:
                 return attention.of(block).results()[: 1 + with_weights], []
 
             parts = [((B, T, N, H), 1), ((B, N, T, S), 2)][: 1 + with_weights]
@@ -156,7 +156,7 @@ def attend_in_blocks(
         def in_blocks() -> tuple[list[Tensor], list[Tensor]]:
             attention = attention_of(inputs)
 
-            def of_block(block: _Block) -> tuple[list[Tensor], list[Tensor]]:
+            def of_block(block: _Queries) -> tuple[list[Tensor], list[Tensor]]:
                 own = attention.of(block)
                 by_own = [
                     block.counted(block.of(x, axis), axis)
@@ -241,7 +241,7 @@ class _Attention(NamedTuple):
     kept: Tensor | None = None
     score_gradients: Callable[..., list[Tensor]] | None = None
 
-    def of(self, block: _Block) -> _Attention:
+    def of(self, block: _Queries) -> _Attention:
         """The part of a block of queries."""
         return self._replace(
             query=block.of(self.query, 1),
@@ -258,19 +258,19 @@ class _Attention(NamedTuple):
         """The attended values, the weights, and these as exact as they were."""
         exact = self.exact_weights()
         weights = ops.cast(exact, self.query.dtype)
-        used = self._dropped(weights)
+        used = dropped(weights, self.kept)
         return [self.combine(used, self.value, self.tables, self.relations), weights, exact]
 
     def gradients(
         self, exact: Tensor, by_attended: Tensor, by_returned: Tensor | None = None
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Gradients by the query; and by key, value and tables, from those by the results."""
-        used = self._dropped(ops.cast(exact, self.query.dtype))
+        used = dropped(ops.cast(exact, self.query.dtype), self.kept)
         by_heads = heads_first(by_attended)
         by_weights = ops.matmul(by_heads, ops.swapaxes(self.value, -1, -2))
         if "value" in self.tables:
             by_weights += relation_scores(by_attended, self.relations, self.tables["value"])
-        by_weights = self._dropped(by_weights)
+        by_weights = dropped(by_weights, self.kept)
         if by_returned is not None:
             by_weights += by_returned
         by_scores = softmax_gradient(exact, by_weights, self.query.dtype)
@@ -285,8 +285,10 @@ class _Attention(NamedTuple):
             by_tables.append(label_gradient(sums, by_attended, self.relations, table))
         return [by_query], [by_key, by_value, *by_tables]
 
-    def _dropped(self, weights: Tensor) -> Tensor:
-        return weights if self.kept is None else weights * self.kept
+
+def dropped(weights: Tensor, kept: Tensor | None) -> Tensor:
+    """Weights after dropout: times what it `kept`, if there is any."""
+    return weights if kept is None else weights * kept
 
 
 def softmax_gradient(exact: Tensor, by_weights: Tensor, dtype: Any) -> Tensor:
@@ -310,8 +312,8 @@ def _product_gradients(
     return [by_query, by_key, label_gradient(sums, query, relations, table)]
 
 
-class _Block:
-    """Some of the queries, one after the other: `size` of them from `start` on."""
+class _Queries:
+    """Those of a block, one after the other: `size` of them from `start` on."""
 
     def __init__(self, start: int | Tensor, size: int | Tensor, stop: int | Tensor | None = None):
         self.start, self.size, self.stop = start, size, stop
@@ -343,7 +345,7 @@ class _Block:
 
 
 def _in_blocks(
-    function: Callable[[_Block], tuple[list[Tensor], list[Tensor]]],
+    function: Callable[[_Queries], tuple[list[Tensor], list[Tensor]]],
     attention: _Attention,
     parts: Sequence[tuple[tuple[Any, ...], int]],
     totals: Sequence[Tensor],
@@ -368,7 +370,7 @@ def _in_blocks(
         # Eagerly Python's own loop: the other one would be compiled at every call.
         pieces, sums = [], [ops.zeros(ops.shape(total), exact) for total in totals]
         for start in range(0, length, size):
-            own, terms = function(_Block(start, min(size, length - start)))
+            own, terms = function(_Queries(start, min(size, length - start)))
             pieces.append(own)
             sums = [s + ops.cast(term, exact) for s, term in zip(sums, terms, strict=True)]
         columns = zip(zip(*pieces, strict=True), parts, strict=True)
@@ -378,7 +380,7 @@ def _in_blocks(
     def step(index: Tensor, wholes: Any, sums: Any) -> tuple[Tensor, Any, Any]:
         # The first block ends where the second begins, so that all are equally long.
         stop = length - (count - 1 - index) * size
-        block = _Block(ops.maximum(stop - size, 0), size, stop)
+        block = _Queries(ops.maximum(stop - size, 0), size, stop)
         own, terms = function(block)
         rows = ops.expand_dims(ops.arange(size, dtype="int32") + block.start, 1)
         wholes = tuple(

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tf_relpos.config import check_boolean, check_max_relative_position, check_whole
+from tf_relpos.config import check_boolean, check_max_relative_position, check_whole, fits
 from tf_relpos.tensor_ops import Shape, Tensor, known_value
 
 
@@ -108,14 +108,9 @@ def check_relations(
     if relations is None:
         raise ValueError(f"`relations` must be given: int labels {shapes}. Received: None")
     relations = _as_labels("relations", relations, shapes)
-    expected = lengths if len(relations.shape) == 2 else (batch, *lengths)
-    sizes = tuple(relations.shape)
-    if len(sizes) > 2 and sizes[0] == 1:  # those of all sentences
-        sizes = batch, *sizes[1:]
-    if len(sizes) not in (2, 3, 4) or any(
-        None not in (size, wanted) and size != wanted
-        for size, wanted in zip(sizes, expected, strict=False)
-    ):
+    B, *pairs = relations.shape if len(relations.shape) > 2 else (1, *relations.shape)
+    is_of_batch = B == 1 or fits((B,), (batch,))  # 1: those of all sentences
+    if len(pairs) not in (2, 3) or not (is_of_batch and fits(pairs[:2], lengths)):
         raise ValueError(
             f"`relations` must have the shape {shapes} with B, T, S = "
             f"{(batch, *lengths)}. Received: shape={tuple(relations.shape)}"
@@ -366,8 +361,8 @@ def joint_relations(first: Tensor, second: Tensor, num_second: int) -> Tensor:
     Args:
         first, second: labels `[T, S]` or `[B, T, S]` of two kinds; negative ones are no edge, which
             combines as well: only where both are, there is no label.
-        num_second: how many labels the second kind has, S; with F of the first,
-            `num_relations` is (F + 1) (S + 1) - 1.
+        num_second: how many labels the second kind has, R2; with R1 of the first,
+            `num_relations` is (R1 + 1) (R2 + 1) - 1.
 
     Returns:
         int32 `[T, S]` or `[B, T, S]`.

@@ -39,12 +39,14 @@ class RelativeMultiHeadAttention(EdgeAttention):
         relative_values: whether positions enter Eq. 3, `a^V`.
         heads_share_relative_embedding: one table `[2k+1, H]` for all heads (the paper's big model),
             or one for each, `[N, 2k+1, H]` (its base model).
-        implementation: "transpose_reshape", "bucketed" or "auto".
-        attention_window: r >= 0: a query sees what lies within r positions on either side, and
-            nothing else is computed, in time and memory O(r T) (Vaswani et al. 2017, section 4).
-            None for all positions. Keras's `sliding_window=r + 1` is the same. The weights, if they
-            are asked for, free axes, and several queries beside a cache take O(T S) all the same,
-            and what a query that sees nothing at all gives is left open.
+        implementation: "transpose_reshape" is the paper's form, section 3.3, which takes O(T S H)
+            numbers; "bucketed" multiplies by the 2k + 1 labels; "auto" picks by shape and device.
+            The results are equal up to rounding.
+        attention_window: r >= 0: a query sees what lies within r positions on either side, 2r + 1
+            in all, as with Keras's `sliding_window=r + 1`, and nothing else is computed, in time
+            and memory O(r T) (Vaswani et al. 2017, section 4). None for all positions. The weights,
+            if they are asked for, free axes, and several queries beside a cache take O(T S) all the
+            same, and what a query that sees nothing at all gives is left open.
         compatibility: "product" (Eq. 4) or "additive", see `RelationAwareAttention`.
         **kwargs: arguments of `keras.layers.MultiHeadAttention`. With `attention_axes=-2` inputs
             may be `[B, ..., T, D]`, all but positions and features being batch. More than one axis,
