@@ -26,7 +26,7 @@ from tf_relpos.config import (
 )
 from tf_relpos.free_axes import FreeAxes
 from tf_relpos.masks import both, visible, with_axes
-from tf_relpos.projections import of_positions
+from tf_relpos.projections import of_positions, quantized_policies
 from tf_relpos.query_blocks import are_in_blocks, attend_in_blocks
 from tf_relpos.relation_ops import Relations, relation_scores, relation_values
 from tf_relpos.relations import RelativePositions
@@ -197,6 +197,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
     def project_heads(self, value: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values `[B, N, S, H]` of the inputs `[B, S, D]`, for `attend_to`."""
         self._check_built("project_heads")
+        self._check_keys(value)
         key, value = self._project(value)
         return heads_first(key), heads_first(value)
 
@@ -434,6 +435,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         """
         self._check_stackable()
         self._check_built("compute_cache")
+        self._check_keys(value, key)
         return ops.stack(self._project(value, key), axis=1)
 
     def _check_built(self, method: str) -> None:
@@ -454,15 +456,8 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         self, query: Tensor, value: Tensor, key: Tensor | None, cache: Any, index: Any
     ) -> Any:
         """Refuses shapes that do not fit. Returns `cache_update_index`, an int if it is known."""
-        self._check_inputs(query=query, value=value, key=key)
-        if key is not None and len(key.shape) == len(value.shape):
-            for axis in self._positive_axes(len(value.shape)):
-                sizes = value.shape[axis], key.shape[axis]
-                if None not in sizes and sizes[0] != sizes[1]:
-                    raise ValueError(
-                        "`key` and `value` must have the same positions. Received: shapes "
-                        f"{tuple(key.shape)} and {tuple(value.shape)}"
-                    )
+        self._check_inputs(query=query)
+        self._check_keys(value, key)
         if cache is None:
             if index is not None:
                 raise ValueError(
@@ -472,6 +467,11 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             self._check_free_axes(query.shape, value.shape, None if key is None else key.shape)
             return None
         self._check_stackable()
+        if not hasattr(cache, "shape") or "float" not in keras.backend.standardize_dtype(
+            cache.dtype
+        ):
+            kind = getattr(cache, "dtype", type(cache).__name__)
+            raise ValueError(f"`cache` must be an array or tensor of floats. Received: {kind}")
         batch = query.shape[0] if index is None or query.shape[0] is not None else value.shape[0]
         expected = (batch, 2, None, self.num_heads, self.key_dim)
         if len(query.shape) != 3 or not fits(cache.shape, expected):
@@ -490,12 +490,23 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             )
         return check_update_index(index, value.shape[1], cache.shape[2])
 
-    def _check_inputs(self, query: Tensor, value: Tensor, key: Tensor | None) -> None:
+    def _check_keys(self, value: Tensor, key: Tensor | None = None) -> None:
+        """Refuses values and keys of other shapes than the layer was built for, or each other's."""
+        self._check_inputs(**({"value": value} if key is None else {"key": key, "value": value}))
+        if key is None or len(key.shape) != len(value.shape):
+            return
+        for axis in self._positive_axes(len(value.shape)):
+            if not fits((value.shape[axis],), (key.shape[axis],)):
+                raise ValueError(
+                    "`key` and `value` must have the same positions. Received: shapes "
+                    f"{tuple(key.shape)} and {tuple(value.shape)}"
+                )
+
+    def _check_inputs(self, **inputs: Tensor) -> None:
         """Refuses inputs of another rank or with other features than the layer was built for."""
         if not self.built:  # a specification alone is asked for
             return
-        keys = {"value": value} if key is None else {"key": key, "value": value}
-        for name, x in {"query": query, **keys}.items():
+        for name, x in inputs.items():
             check_is_padded(name, x)
             rank, features = self._built_for[name]
             check_shape(name, x.shape, (*(None,) * (rank - 1), features))
@@ -513,7 +524,9 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         """Refuses masks of a call that do not fit, where positions have one axis."""
         if len(query.shape) != 3:
             return
-        masks = {"query_mask": query_mask, "value_mask": value_mask, "key_mask": key_mask}
+        masks = {"query_mask": query_mask}
+        if cache is None:  # else they are not looked at
+            masks |= {"value_mask": value_mask, "key_mask": key_mask}
         keys = value.shape[1] if cache is None else cache.shape[2]
         B, T, _ = query.shape
         for name, mask in {**masks, "attention_mask": attention_mask}.items():
@@ -585,6 +598,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             **super().get_config(),
             "implementation": self.implementation,
             "compatibility": self.compatibility,
+            **quantized_policies(self),
         }
 
 

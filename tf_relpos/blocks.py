@@ -7,7 +7,6 @@ L positions of the decoder's cache.
 from __future__ import annotations
 
 import math
-import re
 from typing import Any, NamedTuple
 
 import keras
@@ -17,6 +16,7 @@ from tf_relpos.caches import given
 from tf_relpos.config import RELATIVE_FIELDS, check_block_arguments, check_shape
 from tf_relpos.lean_layers import Dropout, LayerNormalization
 from tf_relpos.masks import both, visible
+from tf_relpos.projections import quantized_policies
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
 from tf_relpos.tensor_ops import Shape, Tensor
 
@@ -213,7 +213,7 @@ class EncoderBlock(_Block):
         use_causal_mask: whether no position sees a later one.
         cache, cache_update_index: keys and values `[B, 2, S_max, N, D/N]` of earlier positions, and
             how many there are, for generation step by step; see `RelativeMultiHeadAttention`.
-            `source_mask` is `[B, S_max]` then.
+            `source_mask` is `[B, S_max]` then, and Keras's masks are not looked at.
 
     Returns:
         `[B, S, D]`, and the cache, written to, if one was given.
@@ -407,20 +407,3 @@ def _attention_mask(source_mask, shape):
     source_mask = ops.convert_to_tensor(source_mask)
     check_shape("source_mask", source_mask.shape, shape)
     return ops.expand_dims(source_mask, 1)
-
-
-def quantized_policies(layer: keras.layers.Layer) -> dict[str, Any]:
-    """The entry of a layer's config that has its parts built quantized again, if they are.
-
-    The layer must give its own `dtype_policy` to all of its parts. Their paths begin with those of
-    the models around it, which need not be there when it is built again: patterns leave them out.
-    """
-    quantized = {
-        f"(.*/)?{re.escape(layer.name + part.path.removeprefix(layer.path))}": part.dtype_policy
-        for part in layer._flatten_layers()
-        if part is not layer and part.quantization_mode is not None
-    }
-    if not quantized or isinstance(layer.dtype_policy, keras.dtype_policies.DTypePolicyMap):
-        return {}
-    policies = keras.dtype_policies.DTypePolicyMap(layer.dtype_policy.name, quantized)
-    return {"dtype": keras.dtype_policies.serialize(policies)}

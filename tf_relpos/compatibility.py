@@ -19,7 +19,15 @@ from keras import ops
 
 from tf_relpos.relation_ops import Relations, int32_labels, tensors_of
 from tf_relpos.relations import RelativePositions
-from tf_relpos.tensor_ops import Tensor, exact_dtype, has_value, turns, vary_alike, with_gradient
+from tf_relpos.tensor_ops import (
+    Tensor,
+    exact_dtype,
+    has_value,
+    loop,
+    turns,
+    vary_alike,
+    with_gradient,
+)
 
 
 def additive_scores(
@@ -187,9 +195,7 @@ class _Pairs:
             more = ops.reshape(state[0], (-1,))[:1] > float("inf")
             return h + 1 + ops.sum(ops.cast(more, "int32")), *state
 
-        begin = vary_alike((ops.zeros((), "int32"), *state), self.query, self.key)
-        _, *found = ops.while_loop(lambda h, *_: h < count, body, begin, maximum_iterations=count)
-        return tuple(found)
+        return loop(count, body, *vary_alike(state, self.query, self.key))
 
 
 def _labels(relations: Relations, num_labels: int) -> Tensor:

@@ -30,6 +30,7 @@ from tf_relpos.tensor_ops import (
     has_value,
     heads_first,
     is_named,
+    loop,
     turns,
     vary_alike,
     with_gradient,
@@ -395,16 +396,13 @@ def _in_blocks(
 
     rows_first = [(shape[axis], *shape[:axis], *shape[axis + 1 :]) for shape, axis in parts]
     state: Any = (
-        ops.zeros((), "int32"),
         tuple(ops.zeros(shape, dtype) for shape in rows_first),
         tuple(ops.zeros(ops.shape(total), exact) for total in totals),
     )
     if ops.is_tensor(count) or count:
         state = vary_alike(state, query, attention.key, attention.value)
-        state = ops.while_loop(
-            lambda index, *_: index < count, step, state, maximum_iterations=count
-        )
-    _, wholes, sums = state
+        state = loop(count, step, *state)
+    wholes, sums = state
     wholes = [ops.moveaxis(x, 0, axis) for x, (_, axis) in zip(wholes, parts, strict=True)]
     return wholes, [ops.cast(x, dtype) for x in sums]
 

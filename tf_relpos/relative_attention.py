@@ -227,6 +227,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
                 compatibility is not the product, which alone is such a sum.
         """
         self._check_terms("score_terms")
+        self._check_inputs(query=query, value=value)
         self._check_free_axes(query.shape, value.shape)
         q = self._scaled(self._projected(self._query_dense, query))
         axes = FreeAxes.of(q, self._attention_axes[0])
@@ -253,6 +254,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
                 compatibility is not the product.
         """
         self._check_terms("distance_scores")
+        self._check_inputs(query=query)
         if not self.relation_keys:
             raise ValueError(
                 "`distance_scores` needs a layer with `relative_keys`. Received: "

@@ -157,6 +157,22 @@ def turns(count: int | Tensor, *sizes: int | Tensor) -> int | Tensor:
     return count
 
 
+def loop(count: int | Tensor, step: Callable[..., Any], *state: Any) -> tuple[Any, ...]:
+    """The state after so many turns, `step(index, *state) -> (index + 1, *state)`, in a graph.
+
+    On JAX a loop of a known number of turns has a gradient, for second derivatives.
+    """
+    if keras.backend.backend() == "jax" and isinstance(count, int):
+        return tuple(ops.fori_loop(0, count, lambda i, state: tuple(step(i, *state)[1:]), state))
+    _, *state = ops.while_loop(
+        lambda index, *_: index < count,
+        step,
+        (ops.zeros((), "int32"), *state),
+        maximum_iterations=count,
+    )
+    return tuple(state)
+
+
 def vary_alike(tensors: Any, *inputs: Tensor) -> Any:
     """`tensors`, of the type that results of them and of `inputs` have in `jax.shard_map`.
 

@@ -212,6 +212,37 @@ def test_caches_that_do_not_fit_are_refused(rng, index, shape):
         build(rng)(x, x, cache=np.zeros(shape, "float32"), cache_update_index=index)
 
 
+@pytest.mark.parametrize("kind", ["int32", "bool"])
+def test_a_cache_that_would_round_is_refused(rng, kind):
+    x, layer = sequence(rng, 1), build(rng)
+    for cache in (empty_cache(rng).astype(kind), empty_cache(rng).tolist()):
+        with pytest.raises(ValueError, match="`cache` must be an array or tensor of floats"):
+            layer(x, x, cache=cache, cache_update_index=0)
+
+
+@pytest.mark.parametrize("index", [None, 0])
+def test_masks_that_keras_hands_on_are_not_looked_at(rng, index):
+    embedding = keras.layers.Embedding(9, D, mask_zero=True)
+    x, layer = embedding(np.array([[3, 1, 4], [1, 5, 2]])), build(rng)
+    cache = empty_cache(rng) if index == 0 else layer.compute_cache(sequence(rng))
+    output, _ = layer(x, x, cache=cache, cache_update_index=index, use_causal_mask=True)
+    other = keras.ops.convert_to_numpy(x)  # without a mask
+    expected, _ = layer(other, other, cache=cache, cache_update_index=index, use_causal_mask=True)
+    assert_close(output, expected)
+
+
+def test_what_does_not_fit_beside_a_call_is_refused(rng):
+    x, layer = sequence(rng), build(rng)
+    wide, longer = np.zeros((B, S, D + 1), "float32"), np.zeros((B, S + 1, D), "float32")
+    for method in (layer.distance_scores, layer.compute_cache, layer.project_heads):
+        with pytest.raises(ValueError, match=r"must have the shape \[any, any, 7\]"):
+            method(wide)
+    with pytest.raises(ValueError, match="`value` must have the shape"):
+        layer.score_terms(x, wide)
+    with pytest.raises(ValueError, match="must have the same positions"):
+        layer.compute_cache(x, longer)
+
+
 def test_one_value_for_two_sentences_is_refused(rng):
     x = sequence(rng, 1)
     with pytest.raises(ValueError, match="`value`"):

@@ -67,6 +67,21 @@ def test_sentences_on_several_devices(rng, make, length):
 
 
 @on_jax
+def test_second_derivatives(rng, make, length):
+    """Against the difference of gradients, along a direction."""
+    import jax
+
+    call, x = made(rng, make, length)
+    direction = rng.normal(size=x.shape).astype("float32")
+    gradient = jax.grad(cubes(call))
+    along = jax.jit(lambda x: keras.ops.sum(gradient(x) * direction))
+    found = float(keras.ops.sum(jax.grad(along)(x) * direction))
+    step = 3e-3 * direction
+    expected = float(along(x + step) - along(x - step)) / 6e-3
+    assert found == pytest.approx(expected, rel=0.02)
+
+
+@on_jax
 def test_an_export_for_any_size(rng, make, length):
     import jax
 

@@ -333,14 +333,11 @@ USES = {
     )
 }
 NO_WEIGHTS = "it has no weights"
-LIKE_KERAS = "Keras's own MultiHeadAttention does not keep what is quantized in it"
 EXCEPTIONS = {
     **{
         (use, "SinusoidalPositionEncoding"): NO_WEIGHTS
         for use in ("quantized", "quantized_and_loaded", "lora", "longer_than_trained")
     },
-    ("quantized_and_loaded", "RelationAwareAttention"): LIKE_KERAS,
-    ("quantized_and_loaded", "RelativeMultiHeadAttention"): LIKE_KERAS,
 }
 if BACKEND == "jax":
     remat = "Keras's own Dropout fails there inside of another layer that hands it `training`"
