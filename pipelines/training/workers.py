@@ -4,7 +4,9 @@ import contextlib
 import functools
 import hashlib
 import json
+import logging
 import os
+import re
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +15,8 @@ import numpy as np
 import tensorflow as tf
 
 from pipelines.errors import InputError, first_line
+
+_LOG = logging.getLogger(__name__)
 
 # How TensorFlow reports that another process has gone.
 _LOST = (
@@ -131,23 +135,31 @@ def replicas_of(worker: int, workers: int, replicas: int) -> range:
 
 
 def connect() -> tf.distribute.MultiWorkerMirroredStrategy:
-    """Starts this worker and waits for the others.
+    """Starts this worker and waits for the others, without a limit; Ctrl-C ends that.
 
     Raises:
         InputError: `TF_CONFIG` does not list the workers, or this worker's port is taken.
     """
-    check_tf_config(os.environ.get("TF_CONFIG", ""))
-    previous = signal.getsignal(signal.SIGTERM)
+    own, *others = check_tf_config(os.environ.get("TF_CONFIG", ""))
+    if others:
+        _LOG.info("%s waits for the other workers of TF_CONFIG: %s", own, ", ".join(others))
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # TensorFlow lets no other code of Python's run meanwhile, such as what hears of a signal.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
-        signal.signal(signal.SIGTERM, previous)  # or TensorFlow's own handler would swallow it
-        return strategy
-    except _LOST + (tf.errors.UnknownError,) as error:
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    except _LOST + (tf.errors.InvalidArgumentError, tf.errors.UnknownError) as error:
         raise InputError(f"cannot connect the workers of TF_CONFIG: {error.message}") from error
+    finally:
+        for number, handler in previous.items():  # or TensorFlow's own would swallow SIGTERM
+            signal.signal(number, handler)
 
 
-def check_tf_config(text: str) -> None:
+def check_tf_config(text: str) -> list[str]:
     """Checks that `TF_CONFIG` lists workers, and perhaps a chief before them, and one as the task.
+
+    Returns:
+        The addresses of all, that of the task first.
 
     Raises:
         InputError: it does not.
@@ -159,10 +171,22 @@ def check_tf_config(text: str) -> None:
     try:
         config = json.loads(text)
         cluster, task = config["cluster"], config["task"]
-        addresses = cluster[task["type"]]
-        address = addresses[int(task["index"])]
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+        index = int(task["index"])
+        own = cluster[task["type"]][index]
+        addresses = [address for several in cluster.values() for address in several]
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise InputError(f"{rule}, got {text or 'none'}") from error
-    is_address = isinstance(address, str) and ":" in address
-    if not set(cluster) <= {"chief", "worker"} or int(task["index"]) < 0 or not is_address:
+    if not set(cluster) <= {"chief", "worker"} or index < 0:
         raise InputError(f"{rule}, got {text}")
+    for address in addresses:
+        if not _is_address(address):
+            raise InputError(f"{rule} with ports from 1 to 65535, got {json.dumps(address)}")
+        if addresses.count(address) > 1:
+            raise InputError(f"{rule} with different addresses, got {address} twice")
+    return [own, *(address for address in addresses if address != own)]
+
+
+def _is_address(address: object) -> bool:
+    """Whether it is "host:port"."""
+    found = re.fullmatch(r"[^\s/]+:(\d{1,5})", address) if isinstance(address, str) else None
+    return found is not None and 0 < int(found[1]) < 1 << 16

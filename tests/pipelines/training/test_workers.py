@@ -137,7 +137,9 @@ def test_workers_train_like_one_process(prepared, alone, tmp_path, count, chief)
     for status, _, errors in results:
         assert (status, errors) == (0, "")
     assert "step 20/20" in results[0][1]
-    assert all(output == "" for _, output, _ in results[1:])
+    for _, output, _ in results[1:]:
+        (told,) = output.splitlines()
+        assert "waits for the other workers of TF_CONFIG: localhost:" in told
     assert (exports[0] / "1" / "saved_model.pb").exists()
     check_like_alone(alone, tmp_path)
 
@@ -232,12 +234,41 @@ def test_an_epoch_holds_each_pair_once_whatever_the_number_of_workers(prepared, 
         '{"cluster": {"worker": ["a:1"]}, "task": {"type": "chief", "index": 0}}',
         '{"cluster": {"worker": ["a"]}, "task": {"type": "worker", "index": 0}}',
         '{"cluster": {"worker": [2222]}, "task": {"type": "worker", "index": 0}}',
+        '{"cluster": {"worker": ["a:1", 7]}, "task": {"type": "worker", "index": 0}}',
+        '{"cluster": {"worker": ["a:1", "b:x"]}, "task": {"type": "worker", "index": 0}}',
+        '{"cluster": {"worker": ["a:1", "b:99999"]}, "task": {"type": "worker", "index": 0}}',
+        '{"cluster": {"worker": ["a:1", "a:1"]}, "task": {"type": "worker", "index": 0}}',
+        '{"cluster": {"worker": 5}, "task": {"type": "worker", "index": 0}}',
         '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}',
     ],
 )
 def test_what_tf_config_must_say(text):
     with pytest.raises(InputError, match="^strategy multi_worker needs TF_CONFIG=.*got "):
         check_tf_config(text)
+
+
+def test_all_addresses_with_that_of_the_task_first():
+    cluster = {"chief": ["a:1"], "worker": ["b:2", "[::1]:3"]}
+    text = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 1}})
+    assert check_tf_config(text) == ["[::1]:3", "a:1", "b:2"]
+
+
+def test_a_worker_tells_what_it_waits_for_and_ctrl_c_ends_it(prepared, tmp_path):
+    own, other = (f"localhost:{port}" for port in free_ports(2))
+    config = {"cluster": {"worker": [own, other]}, "task": {"type": "worker", "index": 0}}
+    with subprocess.Popen(
+        command("train_wmt", train_arguments(prepared, tmp_path / "run", 2)),
+        cwd=ROOT,
+        env={**QUIET, "TF_CONFIG": json.dumps(config)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout.readline() == (
+            f"{own} waits for the other workers of TF_CONFIG: {other}\n"
+        )
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) in (-signal.SIGINT, 128 + signal.SIGINT)
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_several_workers_need(tmp_path, monkeypatch, capsys):
