@@ -113,21 +113,24 @@ class Parser(simple_parsing.ArgumentParser):
         with flags_of_file(underscored(arguments), *self._dataclasses) as words:
             try:
                 parsed = self.parse_args(words)
-                self._check_not_empty(parsed)
+                self._check_texts(parsed)
                 return parsed
             except InputError:
                 raise
             except ValueError as error:
                 raise InputError(first_line(error)) from error
 
-    def _check_not_empty(self, parsed: argparse.Namespace) -> None:
+    def _check_texts(self, parsed: argparse.Namespace) -> None:
         """Refuses texts without a character and lists without a value, such as a shell makes of a
-        variable that is not set."""
+        variable that is not set, and NUL, which no path can have."""
         for section in vars(parsed).values():
             fields = dataclasses.fields(section) if dataclasses.is_dataclass(section) else ()
             for field in fields:
                 value = getattr(section, field.name)
-                if field.default != "" and "" in (value if isinstance(value, list) else [value]):
+                several = value if isinstance(value, list) else [value]
+                if any(isinstance(text, str) and "\0" in text for text in several):
+                    raise InputError(f"{field.name} must not have a NUL character, got {value!r}")
+                if field.default != "" and "" in several:
                     raise InputError(f"{field.name} must not be empty, got ''")
                 if value == [] and field.default_factory is not list:
                     raise InputError(f"{field.name} must have values, got none")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from pipelines.errors import (
     check_learning_rate,
     check_positive,
 )
-from pipelines.files.atomic import check_writable
+from pipelines.files.atomic import check_writable, exclusive_file
 from pipelines.importing import import_optional, load_keras
 
 DESCRIPTION = """Train small Keras models without positions, with sinusoidal, with learnt absolute
@@ -72,10 +73,11 @@ def main(arguments: Sequence[str]) -> None:
         output = Path(flags.output) if flags.output else None
         if output:
             check_writable(output.parent)  # before work is done for it
-        load_keras()
-        if flags.model == "keras_hub":
-            import_optional("keras_hub", "keras-hub", extra="hub")
-        print(compared(flags, output), end="")
+        with exclusive_file(output, "output") if output else nullcontext():
+            load_keras()
+            if flags.model == "keras_hub":
+                import_optional("keras_hub", "keras-hub", extra="hub")
+            print(compared(flags, output), end="")
 
 
 def compared(flags: ComparisonFlags, output: Path | None) -> str:

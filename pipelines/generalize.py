@@ -113,13 +113,20 @@ def main(arguments: Sequence[str]) -> int:
 
 def _generalize(asked: Asked, output: Path) -> list[Path] | signal.Signals:
     from pipelines.generalization.job import generalize
-    from pipelines.generalization.tasks import CommandsTask, Task, TextTask, check_words
+    from pipelines.generalization.tasks import (
+        CommandsTask,
+        Task,
+        TextTask,
+        check_cutoffs,
+        check_words,
+    )
 
     flags, corpus = asked.flags, asked.corpus
     assert corpus  # since --prepared is refused
     task: Task
     if flags.commands:
         cutoffs = flags.longest or CUTOFFS
+        check_cutoffs(corpus, cutoffs)
         if asked.config.corpus.subword_model == "word":
             check_words(corpus, asked.config.model.vocabulary_size, min(cutoffs))
         task = CommandsTask(corpus, cutoffs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from pipelines.errors import (
     check_learning_rate,
     check_positive,
 )
-from pipelines.files.atomic import check_writable
+from pipelines.files.atomic import check_writable, exclusive_file
 from pipelines.files.pictures import FORMATS, check_can_draw, save_figure
 from pipelines.importing import load_keras
 
@@ -76,8 +77,9 @@ def main(arguments: Sequence[str]) -> None:
             check_can_draw()
         for path in filter(None, (flags.output, flags.picture)):
             check_writable(Path(path).parent)  # before work is done for it
-        load_keras()
-        print(compared(flags), end="")
+        with exclusive_file(Path(flags.output), "output") if flags.output else nullcontext():
+            load_keras()
+            print(compared(flags), end="")
 
 
 def compared(flags: SyntaxFlags) -> str:

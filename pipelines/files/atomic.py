@@ -17,7 +17,7 @@ from typing import IO
 
 from pipelines.errors import InputError
 
-_LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}\.incomplete")
+_LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}\.incomplete(\.keras)?")  # Keras takes no other ending
 
 
 @contextlib.contextmanager
@@ -71,7 +71,7 @@ def remove_directory(path: Path) -> None:
 
 def remove_leftovers(directory: Path) -> None:
     """Removes what processes that have died left unfinished in a directory."""
-    for path in directory.glob(".*.incomplete"):
+    for path in directory.glob(".*.incomplete*"):
         if _LEFTOVER.fullmatch(path.name):
             _remove_if_abandoned(path)
 
@@ -105,13 +105,8 @@ def exclusive(directory: Path, argument: str = "") -> Iterator[None]:
     made = [path for path in (directory, *directory.parents) if not os.path.lexists(path)]
     name = f"{argument} {directory}" if argument else str(directory)
     try:
-        with _lock_of(directory, name) as file:
-            try:
-                _sign(file, name)
-                yield
-            finally:
-                with contextlib.suppress(OSError):
-                    os.unlink(file.name)
+        with _held(directory / "lock", directory, name):
+            yield
     except BaseException:
         with contextlib.suppress(OSError):  # one that holds something stays
             for path in made:
@@ -119,19 +114,38 @@ def exclusive(directory: Path, argument: str = "") -> Iterator[None]:
         raise
 
 
-def _lock_of(directory: Path, name: str) -> IO[bytes]:
-    """The lock file of a directory, locked."""
-    path = directory / "lock"
+@contextlib.contextmanager
+def exclusive_file(path: Path, argument: str) -> Iterator[None]:
+    """Keeps others from making a file, by a hidden lock beside it; otherwise like `exclusive`."""
+    with _held(path.with_name(f".{path.name}.lock"), path, f"{argument} {path}"):
+        yield
+
+
+@contextlib.contextmanager
+def _held(lock: Path, what: Path, name: str) -> Iterator[None]:
+    """Holds a lock file, which says by whom, and goes."""
+    with _lock_of(lock, what, name) as file:
+        try:
+            _sign(file, name)
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                os.unlink(file.name)
+
+
+def _lock_of(path: Path, what: Path, name: str) -> IO[bytes]:
+    """A lock file, locked."""
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
         while True:
             file = path.open("a+b", buffering=0)
             if not _try_to_lock(file.fileno()):
                 with file:
                     file.seek(0)
                     holder = file.read().decode(errors="replace") or "another process"
+                kind = "directory" if path.parent == what else "file"
                 raise InputError(
-                    f"{directory} is in use by {holder}: wait for it, or choose another directory"
+                    f"{what} is in use by {holder}: wait for it, or choose another {kind}"
                 )
             if _is_still(path, file):
                 return file

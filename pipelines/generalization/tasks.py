@@ -118,6 +118,21 @@ class CommandsTask:
         return exact_match(translations, references)
 
 
+def check_cutoffs(corpus: Corpus, cutoffs: Sequence[int]) -> None:
+    """Checks that each cutoff leaves something to train on and something to test on.
+
+    Raises:
+        InputError: one does not, or the commands and actions cannot be read.
+    """
+    lengths = [words(actions) for _, actions in corpus.pairs("train")]
+    for longest in cutoffs:
+        if not min(lengths) <= longest < max(lengths):
+            raise InputError(
+                f"longest must be at least {min(lengths)}, or there is nothing to train on, and "
+                f"below {max(lengths)}, or there is nothing to test on, got {longest}"
+            )
+
+
 def check_words(corpus: Corpus, vocabulary_size: int, longest: int) -> None:
     """Checks that a vocabulary of words has all of the commands and actions.
 

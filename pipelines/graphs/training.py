@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -172,6 +174,7 @@ def _resumed(task: Task, config: TrainingConfig, directory: Path | None) -> kera
     settings = {
         **dataclasses.asdict(config),
         "train": [len(task.train), sum(len(graph.nodes) for graph in task.train)],
+        "sha256_of_train": _digest(task.train),
         "labels": [*task.labels],
         "classes": [*task.classes],
     }
@@ -191,6 +194,15 @@ def _resumed(task: Task, config: TrainingConfig, directory: Path | None) -> kera
         return keras.saving.load_model(directory / _STATE)
     except Exception as error:  # of Keras, zipfile, h5py or json: whatever the damage meets first
         raise InputError(f"{directory / _STATE} cannot be read: {first_line(error)}") from error
+
+
+def _digest(graphs: Sequence[Graph]) -> str:
+    """Which tells graphs from others."""
+    digest = hashlib.sha256()
+    for graph in graphs:
+        for array in (graph.nodes, graph.edges, graph.targets):
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
 
 
 class _Told(keras.callbacks.Callback):
@@ -227,7 +239,9 @@ class _Told(keras.callbacks.Callback):
         )
         if self.directory:
             with new_file(self.directory / _STATE) as temporary:
-                # Keras takes no other ending.
                 whole = temporary.with_name(f"{temporary.name}.keras")
-                self.model.save(whole)
-                whole.replace(temporary)
+                try:
+                    self.model.save(whole)
+                    whole.replace(temporary)
+                finally:
+                    whole.unlink(missing_ok=True)

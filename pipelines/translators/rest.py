@@ -16,6 +16,7 @@ from pipelines.errors import InputError, quoted
 from pipelines.translators.predictor import MAX_ANSWER_BYTES, Unavailable
 
 _BUSY = (429, 502, 503, 504)  # of the server, or of a proxy in front of it
+_BROKEN_OFF = (http.client.IncompleteRead, urllib3.exceptions.IncompleteRead)
 _BLOCK_BYTES = 1 << 16
 
 
@@ -117,6 +118,8 @@ class RestServer:
         if any(isinstance(cause, TimeoutError) for cause in causes):
             return Unavailable(f"{self.name} has not answered for {self.timeout:g} s")
         reason = quoted(str(getattr(causes[-1], "strerror", None) or causes[-1]))
+        if isinstance(causes[-1], _BROKEN_OFF):
+            return Unavailable(f"the answer of {self.name} has broken off")
         if any(isinstance(cause, ConnectionError) for cause in causes):
             return Unavailable(f"cannot reach a server at {self.name}: {reason}")
         if isinstance(error, (urllib3.exceptions.ProtocolError, http.client.HTTPException)):

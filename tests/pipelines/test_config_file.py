@@ -99,6 +99,11 @@ def test_the_command_line_takes_the_place_of_the_file(file):
         ("files = []", "{}: files must not be empty"),
         ("[a.name]\nb = 1", "{}: name must be text in quotes, got {'b': 1}"),
         ("name = 1979-05-27", "{}: name must be text in quotes, got 1979-05-27"),
+        ('name = "a\\u0000b"', "{}: name must not have a NUL character, got 'a\\x00b'"),
+        (
+            'files = ["a", "b\\u0000"]',
+            "{}: files must not have a NUL character, got ['a', 'b\\x00']",
+        ),
         ("count = 0", "{}: count must be at least 1, got 0"),
         ("kind = 'third'", "{}: argument --kind: invalid choice: 'third'"),
         ("count = 3\n[a]\ncount = 4", "{}: count must be given once"),

@@ -13,6 +13,7 @@ from pipelines.classification import comparison
 from pipelines.classification.models import POSITIONS, STYLES, ModelConfig, build
 from pipelines.classification.report import markdown
 from pipelines.classification.tasks import series_task, text_task
+from pipelines.files.atomic import exclusive_file
 from tests.support.layer_checks import assert_close
 from tests.support.runs import call, flags
 
@@ -82,6 +83,13 @@ def test_what_is_trained_is_not_trained_again(task, tasks, tmp_path, monkeypatch
     other = [*arguments, "--layers", "2"]
     assert call(compare_positions.main, other, monkeypatch) == 2
     assert "is of another comparison" in capfd.readouterr().err
+
+
+def test_two_at_one_output_would_lose_what_one_has_trained(tmp_path, monkeypatch, capfd):
+    output = tmp_path / "result.json"
+    with exclusive_file(output, "output"):
+        assert call(compare_positions.main, flags(output=output), monkeypatch) == 2
+    assert f"error: {output} is in use by process" in capfd.readouterr().err
 
 
 WRONG = [

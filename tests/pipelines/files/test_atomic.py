@@ -8,7 +8,14 @@ import sys
 import pytest
 
 from pipelines.errors import InputError
-from pipelines.files.atomic import exclusive, new_directory, new_file, remove_leftovers, write_text
+from pipelines.files.atomic import (
+    exclusive,
+    exclusive_file,
+    new_directory,
+    new_file,
+    remove_leftovers,
+    write_text,
+)
 from tests.support.full_disk import largest_files
 from tests.support.runs import ENVIRONMENT
 
@@ -92,6 +99,19 @@ def test_a_lock_file_tells_who_holds_it(tmp_path):
             exclusive(tmp_path),
         ):
             raise AssertionError("two hold it")
+    assert not any(tmp_path.iterdir())
+
+
+def test_a_file_that_is_made_tells_who_makes_it(tmp_path):
+    path = tmp_path / "found.json"
+    message = f"^{path} is in use by process {os.getpid()} on .*, or choose another file$"
+    with (
+        exclusive_file(path, "output"),
+        exclusive_file(tmp_path / "other.json", "output"),
+        pytest.raises(InputError, match=message),
+        exclusive_file(path, "output"),
+    ):
+        raise AssertionError("two hold it")
     assert not any(tmp_path.iterdir())
 
 

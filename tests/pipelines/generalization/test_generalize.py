@@ -145,7 +145,7 @@ def test_mistakes_are_one_line(tmp_path, monkeypatch, capfd, arguments, message)
 @pytest.mark.parametrize(
     "values, message",
     [
-        ({"longest": 7}, "the test text of tasks up to 7 words must have pairs"),
+        ({"longest": 7}, "below 7, or there is nothing to test on, got 7"),
         ({"max_length": 5}, "max_length must be enough for all pairs of up to 5 words"),
         ({"vocabulary_size": 9}, "vocabulary_size must be at least"),
         ({"vocabulary_size": 21}, "vocabulary_size must be at most 20 for this text, got 21"),

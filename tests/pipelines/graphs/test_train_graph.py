@@ -13,6 +13,7 @@ from pipelines.graphs import training
 from pipelines.graphs.conllu import read_task
 from pipelines.graphs.model import ModelConfig
 from pipelines.graphs.training import TrainingConfig, accuracy, train
+from tests.support.full_disk import largest_files
 from tests.support.layer_checks import assert_close
 from tests.support.runs import call, flags
 from tests.support.sentences import write_conllu
@@ -87,8 +88,19 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(text, tmp_path, caplo
     for weights, others in zip(found.model.get_weights(), expected, strict=True):
         assert_close(weights, others, tolerance=1e-4)
     assert train(task, config, tmp_path).steps_per_second is None  # nothing is left to do
+    first = task.train[0]
+    other = [first._replace(targets=np.roll(first.targets, 1)), *task.train[1:]]
+    with pytest.raises(training.InputError, match="another training: sha256_of_train was"):
+        train(task._replace(train=other), config, tmp_path)
     with pytest.raises(training.InputError, match=r"another training: epochs was 3, got 4"):
         train(task, dataclasses.replace(config, epochs=4), tmp_path)
+    with (
+        largest_files(4000),
+        pytest.raises(training.InputError, match="cannot write .*state.keras"),
+    ):
+        train(task, dataclasses.replace(config, epochs=1), tmp_path / "full")
+    (kept,) = (tmp_path / "full").iterdir()
+    assert kept.name == "config.json"
     (tmp_path / "state.keras").write_bytes(b"PK")
     with pytest.raises(training.InputError, match=r"state.keras cannot be read"):
         train(task, config, tmp_path)

@@ -8,6 +8,7 @@ import pytest
 
 from pipelines import train_syntax
 from pipelines.corpora.demo.corpus import DemoCorpus
+from pipelines.files.atomic import exclusive_file
 from pipelines.syntax.data import END, PAD, START, UNKNOWN, batches, read
 from pipelines.syntax.trees import LABELS, text_of
 from tests.support.runs import call, flags
@@ -61,6 +62,13 @@ def test_words_are_joined_by_positions_and_dependencies(text, relations):
         ].all()
         assert ((following != PAD) == (weights > 0)).all()
     assert found == len(text.train)
+
+
+def test_two_at_one_output_would_lose_what_one_has_trained(tmp_path, monkeypatch, capfd):
+    output = tmp_path / "result.json"
+    with exclusive_file(output, "output"):
+        assert call(train_syntax.main, flags(**SMALL, output=output), monkeypatch) == 2
+    assert f"error: {output} is in use by process" in capfd.readouterr().err
 
 
 @pytest.mark.slow
