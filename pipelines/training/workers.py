@@ -141,11 +141,11 @@ def connect() -> tf.distribute.MultiWorkerMirroredStrategy:
         InputError: `TF_CONFIG` does not list the workers, or this worker's port is taken.
     """
     own, *others = check_tf_config(os.environ.get("TF_CONFIG", ""))
-    if others:
-        _LOG.info("%s waits for the other workers of TF_CONFIG: %s", own, ", ".join(others))
     previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     # TensorFlow lets no other code of Python's run meanwhile, such as what hears of a signal.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if others:
+        _LOG.info("%s waits for the other workers of TF_CONFIG: %s", own, ", ".join(others))
     try:
         return tf.distribute.MultiWorkerMirroredStrategy()
     except _LOST + (tf.errors.InvalidArgumentError, tf.errors.UnknownError) as error:
