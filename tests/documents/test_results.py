@@ -166,6 +166,34 @@ def test_r_drop_at_the_end_is_as_scored():
     assert len(read(results / "test_2016_flickr.de").splitlines()) == 1000
 
 
+def test_half_batches_are_as_scored():
+    results, page = (
+        ROOT / "docs" / "results" / "multi30k-half-batches",
+        read(PAGES / "small-text.md"),
+    )
+    lines = map(json.loads, read(results / "half.history.jsonl").splitlines())
+    greedy = {r["step"]: r["validation_bleu"] for r in lines if "validation_bleu" in r}
+    scores = {
+        (s["split"], s["checkpoint"], s["step"]): s for s in read_json(results / "scores.json")
+    }
+    test = scores.pop(("test", "best", 8000))
+    first, last, average = (f"{score['bleu']:.2f}" for score in scores.values())
+    for told in (
+        f"{greedy[4000]:.2f} after 4,000, {greedy[6000]:.2f} after 6,000, where the cooldown",
+        f"{greedy[8000]:.2f} after 8,000 and {greedy[12000]:.2f} after all 12,000",
+        f"with beam 4 {first} after 8,000, {last} at the end, and {average} for the average",
+        f"BLEU {test['bleu']:.2f} (41.42 without case) and chrF {test['chrf']:.2f}",
+    ):
+        assert told in page.replace("\n", " ")
+    assert [*scores] == [
+        ("valid", "best", 8000),
+        ("valid", "last", 12000),
+        ("valid", "average", 12000),
+    ]
+    assert max(scores.values(), key=lambda score: score["bleu"])["step"] == test["step"]
+    assert len(read(results / "test_2016_flickr.de").splitlines()) == 1000
+
+
 def test_accuracies_on_graphs():
     for file, row in (
         ("ewt", "`--relations graph`, the default"),
