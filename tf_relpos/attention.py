@@ -26,7 +26,8 @@ from tf_relpos.config import (
 )
 from tf_relpos.free_axes import FreeAxes
 from tf_relpos.masks import both, visible, with_axes
-from tf_relpos.projections import of_positions, quantized_policies
+from tf_relpos.projections import of_positions
+from tf_relpos.quantization import quantized_policies
 from tf_relpos.query_blocks import are_in_blocks, attend_in_blocks
 from tf_relpos.relation_ops import Relations, relation_scores, relation_values
 from tf_relpos.relations import RelativePositions

@@ -16,7 +16,7 @@ from tf_relpos.caches import given
 from tf_relpos.config import RELATIVE_FIELDS, check_block_arguments, check_shape
 from tf_relpos.lean_layers import Dropout, LayerNormalization
 from tf_relpos.masks import both, visible
-from tf_relpos.projections import quantized_policies
+from tf_relpos.quantization import quantized_policies
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
 from tf_relpos.tensor_ops import Shape, Tensor
 
@@ -204,7 +204,7 @@ class EncoderBlock(_Block):
         inner_dropout: on the inner layer of the feed-forward sub-layer.
         norm: "post", `LayerNorm(x + sublayer(x))`, or "pre", `x + sublayer(LayerNorm(x))`.
         attention_window: r of the self-attention, which sees r positions on either side, or None.
-        compatibility: of the attention, see `RelativeMultiHeadAttention`.
+        compatibility: of all attentions, see `RelativeMultiHeadAttention`.
 
     Call arguments:
         x: `[B, S, D]`. Positions that its Keras mask (`Embedding(mask_zero=True)`) tells to be

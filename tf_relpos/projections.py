@@ -7,8 +7,6 @@ kernel.
 from __future__ import annotations
 
 import math
-import re
-from typing import Any
 
 import keras
 from keras import ops
@@ -60,20 +58,3 @@ def of_positions(dense: keras.layers.EinsumDense, x: Tensor, num_axes: int = 1) 
     axes, outputs = kernel[:num_axes], kernel[num_axes:]
     y = product(dense, ops.reshape(x, (-1, math.prod(axes))), *axes)
     return ops.reshape(y, (*positions, *outputs))
-
-
-def quantized_policies(layer: keras.layers.Layer) -> dict[str, Any]:
-    """The entry of a layer's config that has its parts built quantized again, if they are.
-
-    The layer must give its own `dtype_policy` to all of its parts. Their paths begin with those of
-    the models around it, which need not be there when it is built again: patterns leave them out.
-    """
-    quantized = {
-        f"(.*/)?{re.escape(layer.name + part.path.removeprefix(layer.path))}": part.dtype_policy
-        for part in layer._flatten_layers()
-        if part is not layer and part.quantization_mode is not None
-    }
-    if not quantized or isinstance(layer.dtype_policy, keras.dtype_policies.DTypePolicyMap):
-        return {}
-    policies = keras.dtype_policies.DTypePolicyMap(layer.dtype_policy.name, quantized)
-    return {"dtype": keras.dtype_policies.serialize(policies)}

@@ -24,7 +24,7 @@ from tf_relpos.blocks import (
 from tf_relpos.config import TransformerConfig, check_shape
 from tf_relpos.lean_layers import Dropout, LayerNormalization
 from tf_relpos.positions import SinusoidalPositionEncoding
-from tf_relpos.projections import quantized_policies
+from tf_relpos.quantization import quantized_policies
 from tf_relpos.tensor_ops import Tensor, check_ids
 
 

@@ -1,6 +1,7 @@
 """Encoder and decoder block: what any layer must do, and the order of their sub-layers."""
 
 import dataclasses
+import inspect
 import json
 
 import keras
@@ -69,6 +70,15 @@ def test_sublayers_come_in_the_papers_order(rng, block, norm):
     for sublayer, normalize in sublayers:
         x = normalize(x + sublayer(x)) if norm == "post" else x + sublayer(normalize(x))
     assert_close(layer(**arrays), x, tolerance=1e-6)
+
+
+def test_both_blocks_say_the_same_of_their_arguments():
+    """Their signatures are one, and `help` shows each by itself."""
+    assert inspect.signature(EncoderBlock) == inspect.signature(DecoderBlock)
+    told = [
+        inspect.getdoc(block).partition("\nArgs:\n")[2].partition("\n\n")[0] for block in BLOCKS
+    ]
+    assert told[0] == told[1] and told[0].count(":") >= 10
 
 
 @pytest.mark.parametrize("window", [None, 2])
