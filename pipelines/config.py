@@ -179,7 +179,7 @@ class TrainingConfig:
     checkpoint_minutes: float = 10.0
     """minutes between checkpoints; 0: none by time"""
     keep_checkpoints: int = 5
-    """the last checkpoints to keep, besides the best"""
+    """the last checkpoints to keep, besides the best; those to be averaged are kept in any case"""
     average_checkpoints: int = 1
     """average this many last checkpoints for the test score and the export; 1: use the best"""
     log_every: int = 50

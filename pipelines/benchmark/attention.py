@@ -46,13 +46,15 @@ class Benchmark:
     """of everything but the softmax, which is float32"""
     turns: int = 7
     """times that each contestant runs"""
+    memory_limit: float = 12.0
+    """GiB; the paper's form is left out where its vectors of all pairs take more"""
     output: str | None = None
     """a JSON file to write"""
 
     def __post_init__(self):
         if not all(1 <= length <= self.tokens for length in self.lengths):
             raise InputError(f"lengths must be from 1 to tokens, {self.tokens}, got {self.lengths}")
-        check_positive(self, "num_heads", "head_dim")
+        check_positive(self, "num_heads", "head_dim", "memory_limit")
         if not all(k >= 1 for k in self.max_relative_positions):
             raise InputError(
                 f"max_relative_positions must be at least 1, got {self.max_relative_positions}"
@@ -78,6 +80,8 @@ def main(arguments: Sequence[str]) -> None:
         }
         records.append(record)
         columns = "  ".join(f"{name} {ratio:5.2f}" for name, ratio in record["over_plain"].items())
+        if (size := _paper_form_gib(flags, point["table"], point["T"])) > flags.memory_limit:
+            columns += f"  transpose_reshape left out, {size:.0f} GiB"
         where = f"{'XLA  ' if point['xla'] else 'graph'}  {point['table']:8}  k {point['k']:3}"
         print(f"{where}  T {point['T']:4}  {columns}  layer {record['over_keras']:.2f}", flush=True)
         write_results(flags.output, settings=settings_of(flags), ratios=records)
@@ -131,12 +135,22 @@ def _attention_core(flags: Benchmark, xla: bool, table: str, k: int, T: int) -> 
         return tf.transpose(tf.matmul(weights, v), (0, 2, 1, 3))
 
     contestants = {"plain": _step(plain, inputs, xla)}
+    too_large = _paper_form_gib(flags, table, T) > flags.memory_limit
     for implementation in IMPLEMENTATIONS:
+        if too_large and implementation == "transpose_reshape":
+            continue
         layer = _built(flags, table, k, T, implementation)
         tables = [layer.relation_key_embeddings, layer.relation_value_embeddings]
         attend = _attend(layer, inputs)
         contestants[implementation] = _step(attend, [*inputs, *(t.value for t in tables)], xla)
     return ratios(seconds_in_turns(contestants, flags.turns), "plain")
+
+
+def _paper_form_gib(flags: Benchmark, table: str, T: int) -> float:
+    """`a^K` and `a^V` of all pairs and their gradients, each `[T, T, H]` or `[N, T, T, H]`."""
+    tables = 1 if _TABLES[table] else flags.num_heads
+    itemsize = {"float32": 4, "bfloat16": 2}[flags.dtype]
+    return 4 * tables * T * T * flags.head_dim * itemsize / 2**30
 
 
 def _attend(layer: Any, inputs: Sequence[Tensor]) -> Callable[[], Tensor]:

@@ -12,7 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from pipelines.errors import InputError, reason_of
-from pipelines.files.atomic import check_writable, new_directory
+from pipelines.files.atomic import check_writable, new_directory, traceless
 from pipelines.files.records import write_json
 
 SOURCE_FILE = Path("assets.extra", "tf_relpos.json")
@@ -120,12 +120,13 @@ def new_version(directory: str | Path, version: int | None = None) -> Iterator[t
         InputError: the version exists, or it cannot be written.
     """
     directory = Path(directory)
-    final = directory / str(_number(directory, version))
-    with new_directory(final) as temporary:
-        try:
-            yield temporary, final
-        except tf.errors.OpError as error:
-            raise InputError(f"cannot write {final}: {reason_of(error)}") from error
+    with traceless(directory):
+        final = directory / str(_number(directory, version))
+        with new_directory(final) as temporary:
+            try:
+                yield temporary, final
+            except tf.errors.OpError as error:
+                raise InputError(f"cannot write {final}: {reason_of(error)}") from error
 
 
 def _number(directory: Path, version: int | None) -> int:

@@ -102,14 +102,21 @@ def exclusive(directory: Path, argument: str = "") -> Iterator[None]:
     Raises:
         InputError: another process is there, or the directory cannot be written to.
     """
-    made = [path for path in (directory, *directory.parents) if not os.path.lexists(path)]
     name = f"{argument} {directory}" if argument else str(directory)
+    with traceless(directory), _held(directory / "lock", directory, name):
+        yield
+
+
+@contextlib.contextmanager
+def traceless(directory: Path) -> Iterator[None]:
+    """Removes what the block has made of a directory and its parents, if it fails and has left
+    nothing in them."""
+    missing = [path for path in (directory, *directory.parents) if not os.path.lexists(path)]
     try:
-        with _held(directory / "lock", directory, name):
-            yield
+        yield
     except BaseException:
         with contextlib.suppress(OSError):  # one that holds something stays
-            for path in made:
+            for path in missing:
                 path.rmdir()
         raise
 

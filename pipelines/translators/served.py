@@ -17,12 +17,12 @@ _HOST = r"(?P<host>\[[\da-fA-F:.]+\]|[\w.-]+)"
 _LABEL = re.compile(r"[\w-]{1,63}", re.ASCII)  # what stands between the dots of a name
 _MAX_NAME, _MAX_PORT, _MAX_VERSION = 253, 65535, 2**63 - 1
 _REST = re.compile(
-    rf"https?://{_HOST}(:(?P<port>\d+))?(/[\w.~%-]+)*/v1/models/[\w.~%-]+"
+    rf"(?i:https?)://{_HOST}(:(?P<port>\d+))?(/[\w.~%-]+)*/v1/models/[\w.~%-]+"
     r"(/versions/(?P<version>\d+)|/labels/[\w.~%-]+)?",
     re.ASCII,
 )
 _GRPC = re.compile(
-    rf"grpc://(?P<address>{_HOST}:(?P<port>\d+))/(?P<name>[\w.-]+)(/(?P<version>\d+))?", re.ASCII
+    rf"(?i:grpc)://(?P<address>{_HOST}:(?P<port>\d+))/(?P<name>[\w.-]+)(/(?P<version>\d+))?", re.ASCII
 )
 
 

@@ -34,7 +34,11 @@ def test_a_failure_leaves_nothing_of_a_number(tmp_path):
     with pytest.raises(KeyboardInterrupt), new_version(tmp_path / "model") as (path, _):
         (path / "half").write_text("x")
         raise KeyboardInterrupt
-    assert list((tmp_path / "model").iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
+    write(tmp_path / "model")
+    with pytest.raises(KeyboardInterrupt), new_version(tmp_path / "model"):
+        raise KeyboardInterrupt
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["1"]
 
 
 def test_an_existing_version_is_refused_and_stays(tmp_path):

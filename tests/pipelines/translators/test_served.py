@@ -218,8 +218,10 @@ def unused_port():
 
 
 @pytest.mark.parametrize("form", ["http://127.0.0.1:{}/v1/models/toy", "grpc://127.0.0.1:{}/toy"])
-def test_an_absent_server_is_reported(form):
-    if form.startswith("grpc"):
+@pytest.mark.parametrize("scheme", [str.lower, str.upper])  # which are alike (RFC 3986, 3.1)
+def test_an_absent_server_is_reported(form, scheme):
+    form = scheme(form[:4]) + form[4:]
+    if form.lower().startswith("grpc"):
         pytest.importorskip("tensorflow_serving")
     url = form.format(unused_port())
     with pytest.raises(InputError, match="^cannot reach a server at .*refused"):
