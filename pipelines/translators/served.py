@@ -22,7 +22,8 @@ _REST = re.compile(
     re.ASCII,
 )
 _GRPC = re.compile(
-    rf"(?i:grpc)://(?P<address>{_HOST}:(?P<port>\d+))/(?P<name>[\w.-]+)(/(?P<version>\d+))?", re.ASCII
+    rf"(?i:grpc)://(?P<address>{_HOST}:(?P<port>\d+))/(?P<name>[\w.-]+)(/(?P<version>\d+))?",
+    re.ASCII,
 )
 
 
