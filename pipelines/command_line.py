@@ -21,7 +21,7 @@ from simple_parsing.wrappers import DataclassWrapper
 
 from pipelines import interruption
 from pipelines.config_file import flags_of_file
-from pipelines.errors import InputError, first_line
+from pipelines.errors import InputError, first_line, reason_of
 from pipelines.progress import lines_above
 
 
@@ -122,21 +122,36 @@ class Parser(simple_parsing.ArgumentParser):
 
     def _check_texts(self, parsed: argparse.Namespace) -> None:
         """Refuses texts without a character and lists without a value, such as a shell makes of a
-        variable that is not set, and NUL, which no path can have."""
-        for section in vars(parsed).values():
-            fields = dataclasses.fields(section) if dataclasses.is_dataclass(section) else ()
-            for field in fields:
-                value = getattr(section, field.name)
-                several = value if isinstance(value, list) else [value]
-                if any(isinstance(text, str) and "\0" in text for text in several):
-                    raise InputError(f"{field.name} must not have a NUL character, got {value!r}")
-                if field.default != "" and "" in several:
+        variable that is not set, NUL, which no path can have, and what is no text: much that takes
+        paths takes UTF-8 alone."""
+        for name, value in vars(parsed).items():
+            if not dataclasses.is_dataclass(value):
+                _check_characters(name, value)
+                continue
+            for field in dataclasses.fields(value):
+                given = getattr(value, field.name)
+                _check_characters(field.name, given)
+                if field.default != "" and "" in _several(given):
                     raise InputError(f"{field.name} must not be empty, got ''")
-                if value == [] and field.default_factory is not list:
+                if given == [] and field.default_factory is not list:
                     raise InputError(f"{field.name} must have values, got none")
 
     def error(self, message: str) -> NoReturn:
         raise InputError(f"{message}; see {self.prog} --help")
+
+
+def _several(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _check_characters(name: str, value: Any) -> None:
+    """Refuses NUL, and the surrogates that Python has for bytes which it could not read."""
+    for text in _several(value):
+        if isinstance(text, str) and "\0" in text:
+            raise InputError(f"{name} must not have a NUL character, got {value!r}")
+        if isinstance(text, str) and re.search("[\ud800-\udfff]", text):
+            encoding = sys.getfilesystemencoding()
+            raise InputError(f"{name} must be text in {encoding}, got {value!r}")
 
 
 def _as_called(prog: str) -> str:
@@ -308,7 +323,17 @@ def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
             file=sys.stderr,
         )
         sys.exit(2)
+    except _exhausted() as error:
+        print(f"error: there is not enough memory: {reason_of(error)}", file=sys.stderr)
+        sys.exit(2)
     sys.exit(status)
+
+
+def _exhausted() -> tuple[type[Exception], ...]:
+    """What is raised where memory does not suffice; TensorFlow is not imported for it."""
+    if "tensorflow" not in sys.modules:
+        return (MemoryError,)
+    return MemoryError, sys.modules["tensorflow"].errors.ResourceExhaustedError
 
 
 def tell_of_table(found: list[Path] | signal.Signals, output: Path) -> int:

@@ -72,7 +72,7 @@ def main(arguments: Sequence[str]) -> None:
         flags = parse_flags(ComparisonFlags, DESCRIPTION, prog, arguments)
         output = Path(flags.output) if flags.output else None
         if output:
-            check_writable(output.parent)  # before work is done for it
+            check_writable(output.parent, f"output {output}")
         with exclusive_file(output, "output") if output else nullcontext():
             load_keras()
             if flags.model == "keras_hub":

@@ -194,7 +194,7 @@ class TrainingConfig:
         if self.patience and not self.valid_every:
             raise InputError("patience needs validations, but valid_every is 0")
         self._check("seed", "below 4,294,967,296", self.seed < 1 << 32)
-        for name in ("steps", "tokens_per_replica", "tokens_per_step"):
+        for name in ("steps", "warmup_steps", "tokens_per_replica", "tokens_per_step"):
             self._check(name, "below 2,147,483,648", getattr(self, name) < 1 << 31)
         self._check("virtual_cpus", "at most 64", self.virtual_cpus <= 64)
         self._check("checkpoint_minutes", "at least 0", self.checkpoint_minutes >= 0)
@@ -328,11 +328,13 @@ MAY_CHANGE = {
     "log_every",
 }
 
-# Where the text and its subwords lie: what was made of them is compared by checksums.
+# Where the text and its subwords lie, and how often it is read: what was made of it is compared by
+# checksums.
 HELD_OUT_TEXT = tuple(
     f"{split}_{side}" for split in ("valid", "test") for side in ("source", "target", "tsv")
 )
-TEXT = {"train_source", "train_target", "train_tsv", *HELD_OUT_TEXT, "tokenizer", "subword_model"}
+_TRAIN_TEXT = ("train_source", "train_target", "train_tsv", "corpus_weights")
+TEXT = {*_TRAIN_TEXT, *HELD_OUT_TEXT, "tokenizer", "subword_model"}
 
 # What `pipelines.prepare` settles: these flags would do nothing beside --prepared.
 DECIDED_BY_PREPARATION = {

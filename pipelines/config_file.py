@@ -60,7 +60,7 @@ def flags_of_file(arguments: Sequence[str], *dataclasses_: type) -> Iterator[lis
             words += as_words
             used.add(name)
     try:
-        yield [*words, *arguments]
+        yield [*arguments, *words]  # behind what stands without a flag in front
     except InputError as error:
         subject = re.match(r"(?:argument )?\W*(\w*)", str(error))
         if subject and subject[1] in used:

@@ -40,11 +40,20 @@ def check_learning_rate(rate: float) -> None:
         raise InputError(f"learning_rate must be above 0, got {rate}")
 
 
+def check_seed(seed: int) -> None:
+    """Raises InputError unless generators of random numbers take it."""
+    if not 0 <= seed < 1 << 32:
+        raise InputError(f"seed must be from 0 to 4,294,967,295, got {seed}")
+
+
 def check_files(flags: object, *names: str) -> None:
-    """Raises InputError if a field of these names, which may be None, is a directory."""
+    """Raises InputError if a field of these names, which may be None, is there and no file."""
     for name in names:
-        if Path(getattr(flags, name) or "x").is_dir():
-            raise InputError(f"{name} must be a file, got a directory, {getattr(flags, name)}")
+        path = Path(getattr(flags, name) or "x")
+        if path.is_dir():
+            raise InputError(f"{name} must be a file, got a directory, {path}")
+        if path.exists() and not path.is_file():
+            raise InputError(f"{name} must be a file, which is replaced, got a device, {path}")
 
 
 def first_line(error: Exception) -> str:

@@ -34,7 +34,8 @@ def load_tensorflow() -> None:
 
 
 def load_keras() -> None:
-    """Imports TensorFlow, and Keras to compute on it, whatever the user's backend is.
+    """Imports TensorFlow, and Keras to compute on it, in float32 where nothing else is asked for,
+    whatever the user's settings are.
 
     Raises:
         InputError: Keras has been imported with another one.
@@ -45,6 +46,7 @@ def load_keras() -> None:
 
     if (backend := keras.config.backend()) != "tensorflow":
         raise InputError(f"the backend of Keras must be tensorflow, got {backend}")
+    keras.config.set_floatx("float32")  # the user's file of settings may say otherwise
 
 
 def load_jax() -> None:

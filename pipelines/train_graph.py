@@ -19,6 +19,7 @@ from pipelines.errors import (
     check_heads,
     check_learning_rate,
     check_positive,
+    check_seed,
 )
 from pipelines.files.atomic import check_writable, exclusive
 from pipelines.files.pictures import FORMATS, check_can_draw, save_figure
@@ -88,8 +89,7 @@ class GraphFlags:
         check_learning_rate(self.learning_rate)
         if not 0 <= self.weight_decay < float("inf"):
             raise InputError(f"weight_decay must be at least 0, got {self.weight_decay}")
-        if self.seed < 0:
-            raise InputError(f"seed must be at least 0, got {self.seed}")
+        check_seed(self.seed)
         check_files(self, "output", "picture")
         self._check_text()
         self._check_picture()
@@ -122,8 +122,9 @@ def main(arguments: Sequence[str]) -> None:
         flags = parse_flags(GraphFlags, DESCRIPTION, "python -m pipelines.train_graph", arguments)
         if flags.picture:
             check_can_draw()
-        for path in filter(None, (flags.output, flags.picture)):
-            check_writable(Path(path).parent)  # before work is done for it
+        for name in ("output", "picture"):
+            if path := getattr(flags, name):
+                check_writable(Path(path).parent, f"{name} {path}")
         task = read(flags)
         if flags.picture and flags.picture_of > len(task.test):
             raise InputError(
@@ -158,6 +159,7 @@ def teach(flags: GraphFlags, task: Task, directory: Path | None) -> None:
     config = config_of(flags)
     trained = train(task, config, directory)
     reached = accuracy(trained.model, task, config)
+    print(f"test accuracy {reached:.3f}", flush=True)  # also if it cannot be written
     if flags.output:
         from pipelines.training.devices import description
 
@@ -172,7 +174,6 @@ def teach(flags: GraphFlags, task: Task, directory: Path | None) -> None:
             "accuracy": reached,
         }
         write_json(Path(flags.output), result)
-    print(f"test accuracy {reached:.3f}", flush=True)
     if flags.picture:
         graph = task.test[flags.picture_of - 1]
         figure = draw(graph, task, *attention_of(trained.model, task, config, graph))

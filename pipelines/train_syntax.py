@@ -75,8 +75,9 @@ def main(arguments: Sequence[str]) -> None:
         flags = parse_flags(SyntaxFlags, DESCRIPTION, "python -m pipelines.train_syntax", arguments)
         if flags.picture:
             check_can_draw()
-        for path in filter(None, (flags.output, flags.picture)):
-            check_writable(Path(path).parent)  # before work is done for it
+        for name in ("output", "picture"):
+            if path := getattr(flags, name):
+                check_writable(Path(path).parent, f"{name} {path}")
         with exclusive_file(Path(flags.output), "output") if flags.output else nullcontext():
             load_keras()
             print(compared(flags), end="")

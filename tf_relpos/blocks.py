@@ -159,7 +159,12 @@ class _Block(keras.layers.Layer):
             norm.build(shape)
 
     def _check_input(self, x):
+        if not hasattr(x, "shape"):
+            raise ValueError(f"`x` must be a tensor [B, T, D]. Received: x={x!r}")
         check_shape("x", x.shape, (None, None, self.arguments["model_dim"]))
+
+    def _symbolic(self, x):
+        return keras.KerasTensor((*x.shape[:2], self.arguments["model_dim"]), self.compute_dtype)
 
     def _before(self, x, norm):
         """What a sub-layer is given."""
@@ -231,13 +236,12 @@ class EncoderBlock(_Block):
         cache: Tensor | None = None,
         cache_update_index: int | Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        self._check_input(x)
+        mask = self._checked_mask(x, source_mask, cache, cache_update_index)
         y = self._before(x, self.self_attention_norm)
-        keys = x.shape[1] if cache is None else cache.shape[2]
         found = self.self_attention(
             y,
             y,
-            attention_mask=_attention_mask(source_mask, (x.shape[0], keys)),
+            attention_mask=mask,
             training=training,
             use_causal_mask=use_causal_mask,
             cache=cache,
@@ -256,9 +260,18 @@ class EncoderBlock(_Block):
         cache: Tensor | None = None,
         cache_update_index: int | Tensor | None = None,
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
+        self._checked_mask(x, source_mask, cache, cache_update_index)
+        x = self._symbolic(x)
         return self.self_attention.compute_output_spec(
             x, x, cache=cache, cache_update_index=cache_update_index
         )
+
+    def _checked_mask(self, x, source_mask, cache, cache_update_index):
+        """The mask of the self-attention; all arguments are checked."""
+        self._check_input(x)
+        self.self_attention._check_call(x, x, None, cache, cache_update_index)
+        keys = x.shape[1] if cache is None else cache.shape[2]
+        return _attention_mask(source_mask, (x.shape[0], keys))
 
     def attention_inputs(
         self, x: Tensor, source_mask: Tensor | None = None, use_causal_mask: bool = False
@@ -313,8 +326,13 @@ class DecoderBlock(_Block):
         self.cross_attention = self._make_attention("cross_attention", **_NO_POSITIONS)
         self.cross_attention_norm = self._make_norm("cross_attention_norm")
 
-    def build(self, input_shape: Shape, *_: Any) -> None:
-        super().build(input_shape)
+    def build(
+        self,
+        x_shape: Shape,
+        encoded_shape: Shape | None = None,
+        source_mask_shape: Shape | None = None,
+    ) -> None:
+        super().build(x_shape)
         shape = (None, None, self.arguments["model_dim"])
         self.cross_attention.build(shape, shape)
         self.cross_attention_norm.build(shape)
@@ -326,16 +344,30 @@ class DecoderBlock(_Block):
         source_mask: Tensor | None = None,
         training: bool | None = None,
     ) -> Tensor:
+        mask = self._checked_mask(x, encoded, source_mask)
+        x = self._attend_to_targets(x, training)
+        y = self._before(x, self.cross_attention_norm)
+        y = self.cross_attention(y, encoded, attention_mask=mask, training=training)
+        x = self._after(x, y, self.cross_attention_norm, training)
+        return self._feed_forward(x, training)
+
+    def compute_output_spec(
+        self,
+        x: Tensor,
+        encoded: Tensor,
+        source_mask: Tensor | None = None,
+        training: bool | None = None,
+    ) -> keras.KerasTensor:
+        self._checked_mask(x, encoded, source_mask)
+        return self._symbolic(x)
+
+    def _checked_mask(self, x, encoded, source_mask):
+        """The mask of the cross-attention; all arguments are checked."""
         self._check_input(x)
         if not hasattr(encoded, "shape"):
             raise ValueError(f"`encoded` must be a tensor [B, S, D]. Received: encoded={encoded!r}")
         check_shape("encoded", encoded.shape, (x.shape[0], None, self.arguments["model_dim"]))
-        x = self._attend_to_targets(x, training)
-        y = self._before(x, self.cross_attention_norm)
-        mask = _attention_mask(source_mask, encoded.shape[:2])
-        y = self.cross_attention(y, encoded, attention_mask=mask, training=training)
-        x = self._after(x, y, self.cross_attention_norm, training)
-        return self._feed_forward(x, training)
+        return _attention_mask(source_mask, encoded.shape[:2])
 
     def _attend_to_targets(self, x, training):
         y = self._before(x, self.self_attention_norm)
@@ -404,6 +436,7 @@ def _attention_mask(source_mask, shape):
     """The mask `[B, 1, S]` of a source, whose own is of the `shape` `[B, S]`."""
     if source_mask is None:
         return None
-    source_mask = ops.convert_to_tensor(source_mask)
+    if not isinstance(source_mask, keras.KerasTensor):
+        source_mask = ops.convert_to_tensor(source_mask)
     check_shape("source_mask", source_mask.shape, shape)
     return ops.expand_dims(source_mask, 1)

@@ -256,9 +256,12 @@ def check_distance(name: str, value: Any) -> int | None:
     """Returns a number of positions, or None for no bound.
 
     Raises:
-        ValueError: it is neither None nor a whole number of at least 0.
+        ValueError: it is neither None nor a whole number of at least 0 that an int32 can be.
     """
-    return None if value is None else check_whole(name, value, least=0)
+    distance = None if value is None else check_whole(name, value, least=0)
+    if distance is not None and distance >= 1 << 31:
+        raise ValueError(f"`{name}` must be below 2^31. Received: {name}={value!r}")
+    return distance
 
 
 # The arguments of an encoder or decoder block, which are fields of the configuration, too.

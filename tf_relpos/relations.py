@@ -100,13 +100,19 @@ def check_relations(
         lengths: T and S, None where they are not known.
         batch: B, likewise.
 
+    Returns:
+        Integer labels. Floats whose values are not known are cast, as Keras's `Embedding` does:
+        Keras makes floats of all inputs of a model that it builds by itself or exports.
+
     Raises:
-        ValueError: no labels, labels that are not integers, of another shape, or, where the values
-            are known, a label of R or above.
+        ValueError: no labels, known labels that are not integers, labels of another shape, or,
+            where the values are known, a label of R or above.
     """
     shapes = "[T, S], [B, T, S] or [B, T, S, L]"
     if relations is None:
         raise ValueError(f"`relations` must be given: int labels {shapes}. Received: None")
+    if known_value(relations) is None and "float" in str(relations.dtype):
+        relations = ops.cast(relations, "int32")
     relations = _as_labels("relations", relations, shapes)
     B, *pairs = relations.shape if len(relations.shape) > 2 else (1, *relations.shape)
     is_of_batch = B == 1 or fits((B,), (batch,))  # 1: those of all sentences
@@ -126,7 +132,8 @@ def _as_labels(name: str, labels: Any, shapes: str, ranks: Sequence[int] = ()) -
             labels = np.asarray(labels)
         except ValueError as error:
             raise ValueError(f"`{name}` must have the shape {shapes}. Received: {error}") from None
-    dtype = keras.backend.standardize_dtype(labels.dtype)
+    is_other = isinstance(labels, np.ndarray) and labels.dtype.kind in "OSU"  # text, None, ...
+    dtype = str(labels.dtype) if is_other else keras.backend.standardize_dtype(labels.dtype)
     if "int" not in dtype:
         raise ValueError(f"`{name}` must hold integer labels. Received: dtype={dtype}")
     if ranks and len(labels.shape) not in ranks:

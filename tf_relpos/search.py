@@ -380,6 +380,9 @@ def _search_one(model, source_ids, pick, limits, longest):
     return ids, scores
 
 
+_SEARCHED = ("config", "encode", "initial_cache", "step")  # what a model is searched with
+
+
 def _special_ids(model):
     return model.config.pad_id, model.config.start_id, model.config.end_id
 
@@ -387,6 +390,11 @@ def _special_ids(model):
 def _source(model, source_ids, max_length):
     """The source, int32 `[B, S]`; how many tokens each sentence may take, int32 `[B]`; and the
     most, L."""
+    if missing := [name for name in _SEARCHED if not hasattr(model, name)]:
+        raise ValueError(
+            f"`model` must be a Transformer, or have {', '.join(_SEARCHED)} as it has. "
+            f"Received: model={model!r}, without {missing[0]}"
+        )
     source_ids = check_ids("source_ids", source_ids, getattr(model.config, "vocabulary_size", None))
     check_shape("source_ids", source_ids.shape, (None, None))
     source_ids = ops.cast(source_ids, "int32")

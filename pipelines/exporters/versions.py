@@ -43,10 +43,7 @@ def check_place(directory: str | Path, run: str | None) -> None:
         InputError: it cannot be written to, is a version itself, or holds those of another run.
     """
     directory = Path(directory)
-    try:
-        check_writable(directory)
-    except OSError as error:
-        raise InputError(f"cannot write to export_dir {directory}: {error.strerror}") from error
+    check_writable(directory, f"export_dir {directory}")
     _check_holds_versions(directory)
     _check_same_run(directory, run)
 

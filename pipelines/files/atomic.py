@@ -42,12 +42,13 @@ def new_directory(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def new_file(path: str | Path) -> Iterator[Path]:
-    """An empty file to write; it takes the place of `path` when the block ends without an error.
+    """An empty file to write; it takes the place of `path`, or of the file that this is a link to,
+    when the block ends without an error.
 
     Raises:
         InputError: the disk is full, or it cannot be written for another reason.
     """
-    with _new(Path(path), Path.touch) as temporary:
+    with _new(Path(os.path.realpath(path)), Path.touch) as temporary:
         yield temporary
         _flush(temporary)
 
@@ -76,16 +77,23 @@ def remove_leftovers(directory: Path) -> None:
             _remove_if_abandoned(path)
 
 
-def check_writable(directory: Path) -> None:
+def check_writable(directory: Path, name: str) -> None:
     """Tells, before work is done for it, that a directory cannot be made or written to.
 
+    Args:
+        directory: to be written to.
+        name: of what will be written, for the message.
+
     Raises:
-        OSError: it cannot; nothing has been changed in either case.
+        InputError: it cannot; nothing has been changed in either case.
     """
     existing = next(path for path in (directory, *directory.parents) if os.path.lexists(path))
     probe = _hidden(existing / "probe")
-    probe.mkdir()
-    probe.rmdir()
+    try:
+        probe.mkdir()
+        probe.rmdir()
+    except OSError as error:
+        raise InputError(f"cannot write to {name}: {error.strerror}") from error
 
 
 @contextlib.contextmanager
@@ -204,18 +212,19 @@ def _try_to_lock(descriptor: int) -> bool:
 @contextlib.contextmanager
 def _new(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     temporary = _hidden(path)
-    try:
-        if not path.parent.exists():  # what follows reports a file in its place
-            path.parent.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(path.parent)
-        with _locked(temporary, make):
-            yield temporary
-            temporary.replace(path)
-            _flush_one(path.parent)
-    except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
-    finally:
-        _remove(temporary)
+    with traceless(path.parent):
+        try:
+            if not path.parent.exists():  # what follows reports a file in its place
+                path.parent.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(path.parent)
+            with _locked(temporary, make):
+                yield temporary
+                temporary.replace(path)
+                _flush_one(path.parent)
+        except OSError as error:
+            raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+        finally:
+            _remove(temporary)
 
 
 def _hidden(path: Path) -> Path:

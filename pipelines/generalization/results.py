@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipelines.config import RunConfig
-from pipelines.corpora.text_files import read_lines
 from pipelines.data.preparation import Prepared
-from pipelines.errors import InputError
 from pipelines.generalization.tasks import Column, Task
-from pipelines.reproduction.results import run_facts, summary
+from pipelines.reproduction.results import run_facts, summary, translations_of
 from pipelines.reproduction.runs import Run
 from pipelines.reproduction.tables import Row
-from pipelines.run.directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -84,12 +81,7 @@ def results(
 
 def _record(run: Run, text: Text, task: Task, signatures: dict[str, str]) -> dict[str, Any]:
     """The scores of a run, one for each column of its text, and where they are from."""
-    translations = list(read_lines(str(RunDirectory(run.path).translations_path)))
-    if len(translations) != len(text.references):
-        raise InputError(
-            f"{run.path} must have {len(text.references):,} translations, one of each sentence of "
-            f"the test text, got {len(translations):,}"
-        )
+    translations = translations_of(run, len(text.references))
     scores = []
     for column in text.columns:
         score = task.score(

@@ -182,6 +182,8 @@ def _resumed(task: Task, config: TrainingConfig, directory: Path | None) -> kera
     if before is None:
         write_json(directory / _SETTINGS, settings)
         return None
+    if not isinstance(before, dict):
+        raise InputError(f"{directory / _SETTINGS} cannot be read: it must have a table")
     for name, value in settings.items():
         if before.get(name) != value:
             raise InputError(

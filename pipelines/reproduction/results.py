@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from pipelines.config import RunConfig
 from pipelines.corpora.text_files import read_lines
+from pipelines.errors import InputError
 from pipelines.reproduction.runs import Run
 from pipelines.reproduction.tables import Row, Table
 from pipelines.run.comparison import compare
@@ -50,13 +51,10 @@ def results(
         spread, and paired bootstrap tests against the run of the same seed in the baseline.
 
     Raises:
-        InputError: a run directory cannot be read.
+        InputError: a run directory cannot be read, or lacks what the table tells of it.
     """
     translations = {
-        name: {
-            run.seed: list(read_lines(str(RunDirectory(run.path).translations_path)))
-            for run in several
-        }
+        name: {run.seed: translations_of(run, len(text.references)) for run in several}
         for name, several in runs.items()
     }
     scorer = _Scorer(text.target_language, text.references)
@@ -114,14 +112,30 @@ class _Scorer:
 
 def run_facts(run: Run, split: str) -> dict[str, Any]:
     """When and where a run was trained, and which weights were scored."""
-    record = run.record()
-    score = next(s for s in reversed(RunDirectory(run.path).scores()) if s["split"] == split)
-    return {
-        "seed": run.seed,
-        "run": run.path.name,
-        **{name: record[name] for name in _OF_THE_RUN},
-        **{name: score[name] for name in _OF_THE_SCORE},
-    }
+    scores = [s for s in RunDirectory(run.path).scores() if s.get("split") == split]
+    if not scores:
+        raise InputError(f"{run.path} must have scores of {split} in scores.json, got none")
+    facts = {name: run.record().get(name) for name in _OF_THE_RUN}
+    facts |= {name: scores[-1].get(name) for name in _OF_THE_SCORE}
+    if missing := [name for name, value in facts.items() if value is None]:
+        raise InputError(f"{run.path} must tell in its JSON files of {missing[0]}, which is absent")
+    return {"seed": run.seed, "run": run.path.name, **facts}
+
+
+def translations_of(run: Run, sentences: int) -> list[str]:
+    """What a run translated at last.
+
+    Raises:
+        InputError: the file cannot be read, or has not so many lines.
+    """
+    path = RunDirectory(run.path).translations_path
+    translations = list(read_lines(str(path)))
+    if len(translations) != sentences:
+        raise InputError(
+            f"{path} must have {sentences:,} translations, one of each sentence of the text that "
+            f"is scored, got {len(translations):,}"
+        )
+    return translations
 
 
 def _row(row: Row, scored: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -126,6 +126,11 @@ TRAINING = {
         {"train_source": ["train.en", ""]},
         "^train_source must not be empty, got ''$",
     ),
+    "name that is no text": (
+        {"train_source": "caf\udce9.en"},
+        r"^train_source must be text in utf-8, got \['.*caf\\udce9.en'\]$",
+    ),
+    "long warm-up": ({"warmup_steps": 1 << 31}, "warmup_steps must be below 2,147,483,648, got"),
     "empty name of another run": ({"initialize_from": ""}, "^initialize_from must not be empty"),
     "R-Drop": ({"r_drop": 5, "dropout": 0}, "r_drop needs dropout, which is 0, got 5.0"),
     "label smoothing": ({"label_smoothing": 1}, "label_smoothing must be at least 0 and below 1"),

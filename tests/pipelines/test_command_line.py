@@ -39,3 +39,18 @@ def test_names_are_those_of_the_directories(tmp_path, monkeypatch, flags, run_di
     monkeypatch.chdir(tmp_path / "text" / "mine")
     places = train_wmt.parse(flags)[-1]
     assert (places.run_dir, places.export_dir) == (run_dir, export_dir)
+
+
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize("kind", [MemoryError, "ResourceExhaustedError"])
+def test_too_little_memory_is_one_line(monkeypatch, capsys, kind):
+    def main(arguments):
+        if kind is MemoryError:
+            raise MemoryError("Unable to allocate 9 EiB")
+        import tensorflow as tf
+
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
+
+    assert call(main, [], monkeypatch) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("error: there is not enough memory: ") and told.count("\n") == 1

@@ -134,6 +134,14 @@ def test_a_difference_is_named(section, name, value, message):
     assert config.difference(changed(config, section, **{name: value})) == message
 
 
+def test_text_that_is_gone_is_no_difference():
+    """With `--prepared` in its place: what was made of it is compared by checksums."""
+    config = default_config("tiny", demo=False)
+    files = {"train_source": ["a.en", "b.en"], "train_target": ["a.de", "b.de"]}
+    of_text = changed(config, "corpus", **files, corpus_weights=[1, 4], valid_source="v.en")
+    assert of_text.difference(config) is config.difference(of_text) is None
+
+
 def test_the_end_the_reports_and_the_remedies_may_change():
     config = default_config("tiny", demo=False)
     known = {field.name for field in dataclasses.fields(TrainingConfig)}

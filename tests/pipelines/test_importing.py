@@ -115,6 +115,17 @@ else:
     assert run_python(code, KERAS_BACKEND="jax") == expected
 
 
+def test_numbers_are_those_of_the_flags_whatever_the_users_settings_are(tmp_path):
+    (tmp_path / "keras.json").write_text('{"floatx": "float16", "backend": "jax"}')
+    code = """
+from pipelines.importing import load_keras
+load_keras()
+import keras
+print(keras.backend.backend(), keras.config.floatx(), keras.layers.Dense(1).compute_dtype)
+"""
+    assert run_python(code, KERAS_HOME=str(tmp_path)) == "tensorflow float32 float32"
+
+
 def test_what_needs_no_keras_leaves_its_backend_alone():
     code = """
 import keras

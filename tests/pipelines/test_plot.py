@@ -71,6 +71,8 @@ def test_a_png_takes_the_place_of_the_one_before(run, tmp_path, monkeypatch):
     [
         ([], "give run directories: python -m pipelines.plot runs/a runs/b"),
         (["a", "--runs", "b"], "must be given with --runs or without it, not both"),
+        (["a", "--config", "plot.toml"], "must be given with --runs or without it, not both"),
+        (["caf\udce9"], "run must be text in utf-8, got ['caf\\udce9']"),
         (["a", "--output", "x.pdf"], "output must end in .png or .svg, got x.pdf"),
         (["nowhere"], "nowhere is not a run directory: no history.jsonl"),
         (["empty"], "empty/history.jsonl holds nothing to draw yet"),
@@ -82,6 +84,7 @@ def test_mistakes_are_one_line(run, tmp_path, monkeypatch, capfd, arguments, mes
     run("a")
     run("empty", [])
     run("damaged", [LINES[0], {"loss": 3.0}])
+    (tmp_path / "plot.toml").write_text('runs = ["b"]')
     monkeypatch.chdir(tmp_path)
     assert call(plot.main, arguments, monkeypatch) == 2
     told = capfd.readouterr().err

@@ -223,6 +223,43 @@ def test_subclassed_model_fits_and_returns_from_disk(rng, tmp_path):
     assert_close(loaded(x), model(x), tolerance=1e-6)
 
 
+@keras.saving.register_keras_serializable("tests")
+class SubclassedGraph(keras.Model):
+    """Keras, which builds and exports it by itself, makes floats of its inputs."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.nodes = keras.layers.Embedding(9, D)
+        self.attention = RelationAwareAttention(N, H, 5)
+        self.head = keras.layers.Dense(1)
+
+    def call(self, inputs):
+        x = self.nodes(inputs["nodes"])
+        return self.head(self.attention(x, x, relations=inputs["relations"]))
+
+
+def test_a_subclassed_model_of_graphs_returns_from_disk_with_all_weights(rng, tmp_path):
+    model = SubclassedGraph()
+    graphs = {
+        "nodes": rng.integers(0, 9, (B, T)),
+        "relations": rng.integers(-1, 5, (B, T, T)),
+    }
+    expected = model(graphs)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert len(loaded.weights) == len(model.weights) == 13
+    assert_close(loaded(graphs), expected, tolerance=1e-6)
+    with pytest.raises(ValueError, match="`relations` must hold integer labels. Received: dtype"):
+        model({**graphs, "relations": graphs["relations"].astype("float32")})
+    if BACKEND == "tensorflow":
+        import tensorflow as tf
+
+        model.export(str(tmp_path / "exported"), verbose=False)
+        served = tf.saved_model.load(str(tmp_path / "exported")).serve
+        floats = {name: tf.cast(x, "float32") for name, x in graphs.items()}
+        assert_close(served(floats), expected, tolerance=1e-5)
+
+
 def test_loads_in_a_fresh_process_that_only_imports_the_package(rng, tmp_path):
     query, value = keras.Input((None, D)), keras.Input((None, D))
     relations = keras.Input((None, None), dtype="int32")

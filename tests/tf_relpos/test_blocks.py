@@ -1,8 +1,10 @@
 """Encoder and decoder block: what any layer must do, and the order of their sub-layers."""
 
+import copy
 import dataclasses
 import inspect
 import json
+import re
 
 import keras
 import numpy as np
@@ -35,6 +37,51 @@ def test_block_is_a_well_behaved_layer(rng, tmp_path, block, norm):
         inputs(rng, block),
         tmp_path,
     )
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.__name__)
+def test_a_block_that_was_built_by_hand_returns_from_disk(rng, tmp_path, block):
+    arrays = inputs(rng, block)
+    layer = block(D, INNER, N, max_relative_position=2)
+    layer.build(*[(None, None, D)] * (len(arrays) - 1))
+    symbolic = {
+        name: keras.Input(x.shape[1:], dtype=x.dtype.name, name=name) for name, x in arrays.items()
+    }
+    model = keras.Model(symbolic, layer(**symbolic))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert_close(loaded(arrays), model(arrays), tolerance=1e-6)
+    assert_close(copy.deepcopy(layer)(**arrays), model(arrays), tolerance=1e-6)
+
+
+@pytest.mark.parametrize(
+    "block, changed, told",
+    [
+        (EncoderBlock, {"x": (5, D + 1)}, f"`x` must have the shape [any, any, {D}]"),
+        (EncoderBlock, {"source_mask": (S + 1,)}, f"`source_mask` must have the shape [any, {S}]"),
+        (DecoderBlock, {"encoded": (S, D + 1)}, f"`encoded` must have the shape [any, any, {D}]"),
+        (DecoderBlock, {"source_mask": (S + 1,)}, f"`source_mask` must have the shape [any, {S}]"),
+    ],
+)
+def test_what_does_not_fit_is_refused_while_a_model_is_made(rng, block, changed, told):
+    shapes = {name: x.shape[1:] for name, x in inputs(rng, block).items()} | changed
+    symbolic = {
+        name: keras.Input(shape, dtype="bool" if "mask" in name else "float32")
+        for name, shape in shapes.items()
+    }
+    with pytest.raises(ValueError, match=re.escape(told)):
+        block(D, INNER, N)(**symbolic)
+
+
+def test_what_a_model_cannot_know_of_a_blocks_input_it_knows_of_the_output():
+    assert EncoderBlock(D, INNER, N)(keras.Input([None, None])).shape == (None, None, D)
+
+
+@pytest.mark.parametrize("cache", [[1.0], np.zeros(()), np.zeros((B, 2))])
+def test_what_is_no_cache_is_refused(rng, cache):
+    x = inputs(rng, EncoderBlock)["x"]
+    with pytest.raises(ValueError, match="`cache` must "):
+        EncoderBlock(D, INNER, N)(x, cache=cache, cache_update_index=0)
 
 
 def attended(layer, arrays):

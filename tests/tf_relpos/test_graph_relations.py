@@ -243,6 +243,8 @@ def test_joint_labels_tell_all_combinations_apart():
         ),
         (lambda: stack_relations([[[0]], [[1]]], [3]), r"`num_relations` must have .*\[3\] for 2"),
         (lambda: joint_relations([[0.5]], [[1]], 2), "`first` must hold integer labels"),
+        (lambda: joint_relations(None, [[1]], 2), "`first` must hold integer labels"),
+        (lambda: path_relations([["a"]], 2), "must hold integer labels. Received: dtype=<U1"),
         (lambda: joint_relations([[0]], [[[[1]]]], 2), "`second` must have the shape"),
         (lambda: path_relations([0, 1], 2), r"`relations` must have the shape.*\(2,\)"),
         (

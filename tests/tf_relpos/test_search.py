@@ -497,6 +497,13 @@ def test_bad_arguments_are_refused(rng, search, bad, message):
 
 
 @pytest.mark.parametrize("search", [beam_search, greedy_search, sample])
+@pytest.mark.parametrize("model", [None, keras.Sequential()])
+def test_what_is_no_model_to_search_with_is_refused(search, model):
+    with pytest.raises(ValueError, match="`model` must be a Transformer, or have config, encode, "):
+        search(model, padded(SOURCES))
+
+
+@pytest.mark.parametrize("search", [beam_search, greedy_search, sample])
 @pytest.mark.parametrize(
     "source_ids, message",
     [

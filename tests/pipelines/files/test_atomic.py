@@ -148,3 +148,22 @@ def test_what_fails_under_a_lock_leaves_no_directory_that_it_has_made(tmp_path):
     with pytest.raises(InputError, match="^refused$"), exclusive(tmp_path / "mine"):
         raise InputError("refused")
     assert (tmp_path / "mine").is_dir()
+
+
+@pytest.mark.parametrize("make", [new_file, new_directory])
+def test_a_failure_leaves_no_directory_that_was_made_for_it(tmp_path, make):
+    with pytest.raises(KeyboardInterrupt), make(tmp_path / "a" / "b" / "x"):
+        raise KeyboardInterrupt
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+def test_what_a_link_leads_to_is_written(tmp_path, is_there):
+    (tmp_path / "there").mkdir()
+    if is_there:
+        (tmp_path / "there" / "file").write_text("before")
+    (tmp_path / "link").symlink_to(tmp_path / "there" / "file")
+    write_text(tmp_path / "link", "after")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "there" / "file").read_text() == "after"
+    assert [path.name for path in (tmp_path / "there").iterdir()] == ["file"]

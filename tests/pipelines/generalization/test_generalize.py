@@ -72,8 +72,8 @@ def test_commands_and_what_is_added_later(commanded, tmp_path):
     translations.write_text("".join(f"{line}\n" for line in longer[1:]), encoding="utf-8")
     status, told, _ = commanded(longest=[6, 5], rows=["24", "relative"], steps=2)
     assert status == 2
-    expected = f"must have {len(longer)} translations, one of each sentence of the test text, got"
-    assert f"{expected} {len(longer) - 1}" in told
+    expected = f"must have {len(longer)} translations, one of each sentence of the text that is"
+    assert f"{expected} scored, got {len(longer) - 1}" in told
 
 
 @pytest.mark.slow

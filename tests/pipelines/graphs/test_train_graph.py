@@ -3,12 +3,14 @@
 import dataclasses
 import json
 import logging
+import os
 import re
 
 import numpy as np
 import pytest
 
 from pipelines import train_graph
+from pipelines.errors import InputError
 from pipelines.graphs import training
 from pipelines.graphs.conllu import read_task
 from pipelines.graphs.model import ModelConfig
@@ -123,14 +125,15 @@ WRONG = [
     ({"dropout": 1}, "dropout must be at least 0 and below 1, got 1.0"),
     ({"learning_rate": "nan"}, "learning_rate must be above 0, got nan"),
     ({"weight_decay": -1}, "weight_decay must be at least 0, got -1.0"),
-    ({"seed": -1}, "seed must be at least 0, got -1"),
+    ({"seed": -1}, "seed must be from 0 to 4,294,967,295, got -1"),
+    ({"seed": 1 << 32}, "seed must be from 0 to 4,294,967,295, got 4294967296"),
     ({"relations": "words"}, "words"),
     ({"picture": "a.pdf"}, "picture must end in .png or .svg, got a.pdf"),
     ({"picture": "a.png", "relations": "both"}, "relations must be graph, got both"),
     ({"picture_of": 2}, "picture_of needs picture as well"),
     ({"picture": "a.png", "picture_of": 401}, "picture_of must be from 1 to 400, got 401"),
     ({"output": "/"}, "output must be a file, got a directory, /"),
-    ({"output": "/proc/x.json"}, "/proc"),
+    ({"output": "/proc/x.json"}, "cannot write to output /proc/x.json: "),
 ]
 
 
@@ -139,3 +142,21 @@ def test_wrong_flags_are_told(values, message, monkeypatch, capfd):
     assert call(train_graph.main, flags(**values), monkeypatch) == 2
     told = capfd.readouterr().err
     assert told.startswith("error: ") and message in told and told.count("\n") == 1
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path, monkeypatch, capfd):
+    os.mkfifo(tmp_path / "pipe")
+    assert call(train_graph.main, flags(output=tmp_path / "pipe"), monkeypatch) == 2
+    assert "output must be a file, which is replaced, got a device" in capfd.readouterr().err
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_what_was_reached_is_told_even_if_it_cannot_be_written(tmp_path, monkeypatch, capfd):
+    def refuse(path, value):
+        raise InputError(f"cannot write {path}: No space left on device")
+
+    monkeypatch.setattr(train_graph, "write_json", refuse)
+    arguments = flags(epochs=1, layers=1, model_dim=8, num_heads=1, output=tmp_path / "x.json")
+    assert call(train_graph.main, arguments, monkeypatch) == 2
+    told = capfd.readouterr()
+    assert "test accuracy 0." in told.out and told.err.endswith("No space left on device\n")

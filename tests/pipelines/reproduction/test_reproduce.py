@@ -49,6 +49,18 @@ def test_tables_share_runs(table, tmp_path):
     status, told, _ = table(3, "keys_and_values", steps=1)
     assert status == 2
     assert "error: steps must be at least 2, up to which" in told
+    run_dir = tmp_path / "relative-k16-seed1"
+    for name, content, wrong in (
+        ("translations.txt", "one\n", "translations.txt must have 41 translations, "),
+        ("scores.json", "[]\n", "relative-k16-seed1 must have scores of test in scores.json"),
+        ("scores.json", '[{"split": "test"}]', "must tell in its JSON files of checkpoint, which"),
+    ):
+        kept = (run_dir / name).read_text()
+        (run_dir / name).write_text(content)
+        status, told, _ = table(1, "relative", steps=2)
+        assert status == 2 and wrong in told.splitlines()[-1]
+        (run_dir / name).write_text(kept)
+
     # Before any other row is trained.
     for values in ({"learning_rate_scale": 0.5}, {"dropout": 0.25}):
         status, told, _ = table(1, "sinusoidal", "relative", steps=2, **values)
