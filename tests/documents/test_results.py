@@ -304,11 +304,38 @@ def test_attention_is_as_measured():
         assert found["settings"]["dtype"] == stem.partition("_")[0]
         assert with_source(attention.markdown(found), f"attention_{stem}") in page
         shares[stem] = f"{attention.share_of_best(found):.0%}"
-    told = (
-        "with AMX at {float32_amx} in float32 and {bfloat16_amx} in bfloat16, with AVX-512 at "
-        "{float32_avx512} and {bfloat16_avx512}, with AVX2 at {float32_avx2}"
-    )
-    assert told.format(**shares) in page.replace("\n", " ")
+    for told in (
+        "with AVX-512 at {float32_avx512} in float32 and {bfloat16_avx512} in bfloat16;",
+        "with AMX at {float32_amx} in float32 and {bfloat16_amx} in bfloat16, with AVX2 at "
+        "{float32_avx2}.",
+    ):
+        assert told.format(**shares) in page.replace("\n", " ")
+
+
+def test_the_papers_form_of_long_sequences_is_as_measured():
+    told, left_out = [], set()
+    for dtype in ("float32", "bfloat16"):
+        records = speed(f"attention_{dtype}_avx512")["ratios"]
+        long = [(r["T"], r["table"], r["over_plain"]) for r in records if r["T"] >= 1024]
+        found = [over["transpose_reshape"] for *_, over in long if "transpose_reshape" in over]
+        told.append(f"{min(found):.1f} to {max(found):.1f}")
+        left_out |= {
+            (dtype, r["xla"], r["table"], r["T"])
+            for r in records
+            if "transpose_reshape" not in r["over_plain"]
+        }
+    page = read(PAGES / "speed.md").replace("\n", " ")
+    assert f"{told[0]} times plain attention's time in float32 and {told[1]} in bfloat16" in page
+    assert left_out == {
+        *(("float32", xla, "shared", 4096) for xla in (False, True)),
+        *(
+            (dtype, xla, "per head", length)
+            for dtype in ("float32", "bfloat16")
+            for xla in (False, True)
+            for length in (2048, 4096)
+        ),
+    }
+    assert "with shared tables at 4,096 in float32, and per head from 2,048 on" in page
 
 
 def test_speed_and_memory_are_as_measured():
