@@ -12,10 +12,11 @@ def quantized_policies(layer: keras.layers.Layer) -> dict[str, Any]:
     """The entry of a layer's config that has its parts built quantized again, if they are.
 
     The layer must give its own `dtype_policy` to all of its parts. Their paths begin with those of
-    the models around it, which need not be there when it is built again: patterns leave them out.
+    the models around it, which need not be there when it is built again, and its name, which may be
+    another one then: patterns leave both out.
     """
     quantized = {
-        f"(.*/)?{re.escape(layer.name + part.path.removeprefix(layer.path))}": part.dtype_policy
+        f"(.*/)?[^/]+{re.escape(part.path.removeprefix(layer.path))}": part.dtype_policy
         for part in layer._flatten_layers()
         if part is not layer and part.quantization_mode is not None
     }

@@ -210,6 +210,12 @@ def test_quantized_in_a_model_whose_paths_change(rng, tmp_path):
     assert any(layer.quantization_mode == "int8" for layer in loaded._flatten_layers())
     assert_close(loaded(x), expected, tolerance=1e-6)
 
+    block = loaded.layers[-1]
+    renamed = EncoderBlock.from_config({**block.get_config(), "name": "another"})
+    renamed.build((None, None, D))
+    renamed.set_weights(block.get_weights())
+    assert_close(renamed(x), expected, tolerance=1e-6)
+
 
 def test_numpy_numbers_become_json():
     layer = EncoderBlock(np.int64(D), np.int32(INNER), np.uint8(N), np.int64(2), np.bool_(False))
