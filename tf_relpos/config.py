@@ -256,12 +256,21 @@ def check_distance(name: str, value: Any) -> int | None:
     """Returns a number of positions, or None for no bound.
 
     Raises:
-        ValueError: it is neither None nor a whole number of at least 0 that an int32 can be.
+        ValueError: it is neither None nor a whole number of at least 0.
     """
-    distance = None if value is None else check_whole(name, value, least=0)
-    if distance is not None and distance >= 1 << 31:
-        raise ValueError(f"`{name}` must be below 2^31. Received: {name}={value!r}")
-    return distance
+    return None if value is None else check_whole(name, value, least=0)
+
+
+def check_window(name: str, value: Any) -> int | None:
+    """Returns a number of positions that are compared with others, or None for no bound.
+
+    Raises:
+        ValueError: it is neither None nor a whole number of at least 0 with room in int32.
+    """
+    window = check_distance(name, value)
+    if window is not None and window >= (1 << 31) - 1:
+        raise ValueError(f"`{name}` must be below 2^31 - 1. Received: {name}={value!r}")
+    return window
 
 
 # The arguments of an encoder or decoder block, which are fields of the configuration, too.
@@ -270,7 +279,7 @@ _BLOCK_CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "inner_dim": check_whole,
     "num_heads": check_whole,
     "max_relative_position": check_distance,
-    "attention_window": check_distance,
+    "attention_window": check_window,
     "relative_keys": check_boolean,
     "relative_values": check_boolean,
     "heads_share_relative_embedding": check_boolean,

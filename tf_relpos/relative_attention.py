@@ -12,7 +12,7 @@ from keras import ops
 
 from tf_relpos.attention import EdgeAttention
 from tf_relpos.caches import given
-from tf_relpos.config import check_boolean, check_distance, check_max_relative_position
+from tf_relpos.config import check_boolean, check_max_relative_position, check_window
 from tf_relpos.free_axes import FreeAxes
 from tf_relpos.masks import both
 from tf_relpos.projections import is_plain, product
@@ -95,7 +95,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
         compatibility: str = "product",
         **kwargs: Any,
     ) -> None:
-        window = check_distance("attention_window", attention_window)
+        window = check_window("attention_window", attention_window)
         if window is not None:
             if kwargs.get("sliding_window") is not None:
                 raise ValueError(

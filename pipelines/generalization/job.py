@@ -12,6 +12,7 @@ from pipelines.errors import InputError
 from pipelines.generalization.report import write_report
 from pipelines.generalization.results import Text, results
 from pipelines.generalization.tasks import Task
+from pipelines.reproduction.results import check_finished
 from pipelines.reproduction.runs import runs_of, train_remaining
 from pipelines.reproduction.tables import Row
 from pipelines.training.job import prepare_text
@@ -52,6 +53,9 @@ def generalize(
         }
         return write_report(results(task, texts, rows, finished, config, corpus), output)
 
+    references = {text.longest: text.references for text in texts}
+    for (_, longest), several in runs.items():
+        check_finished(several, "test", len(references[longest]))
     every = {run.path: run for several in runs.values() for run in several}  # k = 16 is two rows
     for ended_by in train_remaining(sorted(every.values(), key=lambda run: run.seed)):
         if ended_by:

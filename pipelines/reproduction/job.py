@@ -10,7 +10,7 @@ from pipelines.config import RunConfig
 from pipelines.corpora.corpus import Corpus
 from pipelines.data.preparation import open_prepared
 from pipelines.reproduction.report import write_table
-from pipelines.reproduction.results import Text, results
+from pipelines.reproduction.results import Text, check_finished, results
 from pipelines.reproduction.runs import runs_of, train_remaining
 from pipelines.reproduction.tables import Row, Table
 from pipelines.training.job import as_prepared, prepare_text
@@ -72,6 +72,8 @@ def reproduce(
         }
         return write_table(results(table, finished, trained, text), output)
 
+    for several in runs.values():
+        check_finished(several, split, len(text.references))
     for ended_by in train_remaining(chosen):
         if ended_by:
             return ended_by

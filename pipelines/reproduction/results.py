@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pipelines.config import RunConfig
@@ -16,6 +16,7 @@ from pipelines.run.directory import RunDirectory
 from pipelines.run.metrics import compute, sacrebleu_metrics
 
 _OF_THE_RUN = ("minutes", "date", "device")
+_REMEDY = ": remove its reproduction.json, and it is translated and scored again"
 _OF_THE_SCORE = ("checkpoint", "step", "beam_size", "alpha", "commit", "version")
 
 
@@ -114,12 +115,26 @@ def run_facts(run: Run, split: str) -> dict[str, Any]:
     """When and where a run was trained, and which weights were scored."""
     scores = [s for s in RunDirectory(run.path).scores() if s.get("split") == split]
     if not scores:
-        raise InputError(f"{run.path} must have scores of {split} in scores.json, got none")
+        raise InputError(
+            f"{run.path} must have scores of {split} in scores.json, got none{_REMEDY}"
+        )
     facts = {name: run.record().get(name) for name in _OF_THE_RUN}
     facts |= {name: scores[-1].get(name) for name in _OF_THE_SCORE}
     if missing := [name for name, value in facts.items() if value is None]:
         raise InputError(f"{run.path} must tell in its JSON files of {missing[0]}, which is absent")
     return {"seed": run.seed, "run": run.path.name, **facts}
+
+
+def check_finished(runs: Iterable[Run], split: str, sentences: int) -> None:
+    """Checks that the runs that are finished have what is told of them: before others are trained.
+
+    Raises:
+        InputError: one lacks it.
+    """
+    for run in runs:
+        if run.is_finished():
+            run_facts(run, split)
+            translations_of(run, sentences)
 
 
 def translations_of(run: Run, sentences: int) -> list[str]:
@@ -133,7 +148,7 @@ def translations_of(run: Run, sentences: int) -> list[str]:
     if len(translations) != sentences:
         raise InputError(
             f"{path} must have {sentences:,} translations, one of each sentence of the text that "
-            f"is scored, got {len(translations):,}"
+            f"is scored, got {len(translations):,}{_REMEDY}"
         )
     return translations
 

@@ -97,6 +97,11 @@ class Workers:
                 "another worker has stopped or cannot be reached: start all of them again, and "
                 f"they go on from the last checkpoint ({first_line(error)})"
             ) from error
+        except RuntimeError as error:
+            # Ctrl-C while TensorFlow makes its own error, of another worker that it has ended.
+            if "KeyboardInterrupt" not in str(error):
+                raise
+            raise KeyboardInterrupt from error
 
     def check_same(self, values: Mapping[str, object]) -> None:
         """Compares values that must be equal on all workers, anything JSON holds; all must ask.

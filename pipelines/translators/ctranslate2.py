@@ -68,8 +68,9 @@ class CTranslate2Translator(TextTranslator):
             self._translator = ctranslate2.Translator(
                 str(path), device="cpu", inter_threads=self._threads, intra_threads=1
             )
-        except (OSError, RuntimeError, ValueError) as error:
+        except (OSError, RuntimeError, ValueError, LookupError) as error:
             raise InputError(f"{path} cannot be read: {first_line(error)}") from error
+        self._path = path
 
     def _translate_chunk(self, sentences: Sequence[str]) -> Iterator[list[Translation]]:
         end, longest = self._subwords.eos_id(), self._limits.max_source_length
@@ -97,21 +98,24 @@ class CTranslate2Translator(TextTranslator):
 
     def _search(self, ids: list[list[int]], limit: int) -> list:
         """What CTranslate2 finds for sources in at most `limit` tokens, the end included."""
-        return self._translator.translate_batch(
-            [self._subwords.id_to_piece(row) for row in ids],
-            max_batch_size=min(BATCH_SIZE, math.ceil(len(ids) / self._threads)),
-            beam_size=self.beam_size,
-            num_hypotheses=self.beam_size,
-            # What comes nearest to `beam_search`: twice K finished hypotheses to choose from.
-            patience=2 if self.beam_size > 1 else 1,
-            length_penalty=self.alpha,
-            max_input_length=0,
-            min_decoding_length=0,
-            max_decoding_length=limit,
-            suppress_sequences=[[_PAD], [_START]],
-            return_end_token=True,
-            return_scores=True,
-        )
+        try:
+            return self._translator.translate_batch(
+                [self._subwords.id_to_piece(row) for row in ids],
+                max_batch_size=min(BATCH_SIZE, math.ceil(len(ids) / self._threads)),
+                beam_size=self.beam_size,
+                num_hypotheses=self.beam_size,
+                # What comes nearest to `beam_search`: twice K finished hypotheses to choose from.
+                patience=2 if self.beam_size > 1 else 1,
+                length_penalty=self.alpha,
+                max_input_length=0,
+                min_decoding_length=0,
+                max_decoding_length=limit,
+                suppress_sequences=[[_PAD], [_START]],
+                return_end_token=True,
+                return_scores=True,
+            )
+        except (RuntimeError, ValueError) as error:  # such as a vocabulary that is too short
+            raise InputError(f"{self._path} cannot be run: {first_line(error)}") from error
 
     def _translation(self, pieces: list[str], score: float) -> Translation:
         """A hypothesis; in one that met the limit, the end takes the place of the last piece."""

@@ -50,7 +50,7 @@ class LoadedModel:
             # TensorFlow warns that what serves has no gradients.
             with progress("loading the SavedModel"), silence():
                 self._model = tf.saved_model.load(str(path))
-        except (OSError, ValueError, tf.errors.OpError) as error:
+        except (OSError, ValueError, LookupError, TypeError, tf.errors.OpError) as error:
             raise InputError(f"{path} cannot be read: {first_line(error)}") from error
 
     def predict(self, signature: str, inputs: Mapping[str, object]) -> Mapping[str, object]:

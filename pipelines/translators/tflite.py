@@ -55,7 +55,7 @@ class TFLiteTranslator(TextTranslator):
                 interpreter.allocate_tensors()
                 self._search = interpreter.get_signature_runner("serving_default")
                 shape = self._search.get_input_details()["source_ids"]["shape"].tolist()
-        except (RuntimeError, ValueError, KeyError) as error:
+        except (RuntimeError, ValueError, LookupError, TypeError) as error:
             raise InputError(f"{path} cannot be read: {first_line(error)}") from error
         if shape != [1, self.metadata["max_source_length"]]:
             raise InputError(
@@ -86,9 +86,9 @@ class TFLiteTranslator(TextTranslator):
         row[0, : len(source_ids)] = source_ids
         try:
             found = self._search(source_ids=row)
-        except RuntimeError as error:
+            return found["target_ids"][0].tolist(), float(found["score"][0])
+        except (RuntimeError, ValueError, LookupError, TypeError) as error:
             raise InputError(f"{self.path} cannot be run: {first_line(error)}") from error
-        return found["target_ids"][0].tolist(), float(found["score"][0])
 
 
 def read_metadata(path: str | os.PathLike) -> dict[str, Any]:

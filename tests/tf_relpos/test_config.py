@@ -60,11 +60,7 @@ def test_every_preset_is_in_the_table():
         ({"encoder_layers": 0}, "encoder_layers=0"),
         ({"decoder_layers": True}, "decoder_layers=True"),
         ({"max_relative_position": -1}, "max_relative_position.*-1"),
-        (
-            {"max_relative_position": 1 << 31},
-            "`max_relative_position` must be below 2.31.*2147483648",
-        ),
-        ({"attention_window": 10**30}, "`attention_window` must be below 2.31"),
+        ({"attention_window": 10**30}, "`attention_window` must be below 2.31 - 1"),
         ({"position": "absolute"}, "position.*relative, sinusoidal, both, none.*absolute"),
         ({"implementation": "fast"}, "implementation.*transpose_reshape.*fast"),
         ({"norm": "mid"}, "norm.*post, pre.*mid"),

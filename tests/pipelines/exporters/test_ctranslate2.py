@@ -254,6 +254,14 @@ def test_unreadable_directories(directories, tmp_path):
         CTranslate2Translator(damaged)
 
 
+def test_a_vocabulary_that_is_too_short_is_told(directories, tmp_path):
+    damaged = shutil.copytree(directories["none"], tmp_path / "damaged")
+    (vocabulary,) = damaged.glob("*vocabulary.json")
+    vocabulary.write_text(json.dumps(json.loads(vocabulary.read_text())[:-1]))
+    with pytest.raises(InputError, match="damaged cannot be (read|run): "):
+        CTranslate2Translator(damaged).translate(["the dog"])
+
+
 LIMITS = {"max_source_length": 20, "extra_length": 50}
 
 

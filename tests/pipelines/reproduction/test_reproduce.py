@@ -49,7 +49,7 @@ def test_tables_share_runs(table, tmp_path):
     status, told, _ = table(3, "keys_and_values", steps=1)
     assert status == 2
     assert "error: steps must be at least 2, up to which" in told
-    run_dir = tmp_path / "relative-k16-seed1"
+    run_dir = tmp_path / "runs" / "relative-k16-seed1"
     for name, content, wrong in (
         ("translations.txt", "one\n", "translations.txt must have 41 translations, "),
         ("scores.json", "[]\n", "relative-k16-seed1 must have scores of test in scores.json"),
@@ -57,8 +57,9 @@ def test_tables_share_runs(table, tmp_path):
     ):
         kept = (run_dir / name).read_text()
         (run_dir / name).write_text(content)
-        status, told, _ = table(1, "relative", steps=2)
+        status, told, _ = table(1, "sinusoidal", "relative", steps=2)
         assert status == 2 and wrong in told.splitlines()[-1]
+        assert "run 1 of" not in told  # before the other row is trained
         (run_dir / name).write_text(kept)
 
     # Before any other row is trained.

@@ -82,3 +82,13 @@ def test_skipped_updates_end_training_when_they_are_too_many_in_a_row():
     with pytest.raises(InputError, match="is no longer finite"):
         for _ in range(callback.MOST_SKIPPED + 1):
             callback.on_train_batch_end(0, {"non_finite": 1.0})
+
+
+def test_an_interruption_that_tensorflow_takes_for_an_error_is_one():
+    """Ctrl-C while it makes the error of another worker, which was interrupted as well."""
+    workers = Workers(tf.distribute.get_strategy())
+    mixed = "MISMATCH: ORIGINAL UnavailableError REPLACED BY KeyboardInterrupt"
+    with pytest.raises(KeyboardInterrupt), workers.reporting_loss_of_others():
+        raise RuntimeError(mixed)
+    with pytest.raises(RuntimeError, match="^other$"), workers.reporting_loss_of_others():
+        raise RuntimeError("other")

@@ -1,5 +1,6 @@
 """`pipelines.translate` on each form of a model, and as a filter between two programs."""
 
+import shutil
 import socket
 import subprocess
 import threading
@@ -77,6 +78,16 @@ def test_the_newest_version_is_opened(tmp_path):
     assert hypotheses(tmp_path) == hypotheses(version)
     with pytest.raises(InputError, match="9 cannot be read"):
         open_translator(tmp_path / "9")
+
+
+@pytest.mark.parametrize("share", [0, 0.5, 0.99])
+def test_a_saved_model_that_was_copied_in_part_is_told(tmp_path, share):
+    version = shutil.copytree(exported()[1], tmp_path / "1")
+    (weights,) = (version / "variables").glob("variables.data-*")
+    weights.write_bytes(weights.read_bytes()[: int(share * weights.stat().st_size)])
+    with pytest.raises(InputError, match="1 cannot be read: ") as told:
+        open_translator(version)
+    assert "\n" not in str(told.value)
 
 
 def test_a_saved_model_answers_with_the_settings_of_its_export_unless_others_are_given():
