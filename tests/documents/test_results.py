@@ -197,6 +197,49 @@ def test_half_batches_are_as_scored():
     assert len(read(results / "test_2016_flickr.de").splitlines()) == 1000
 
 
+def test_other_text_is_as_scored():
+    results = ROOT / "docs" / "results" / "multi30k-other-text"
+    page = read(PAGES / "small-text.md").replace("\n", " ")
+
+    def validated(path):
+        lines = map(json.loads, read(path).splitlines())
+        return {r["step"]: r for r in lines if "validation_bleu" in r}
+
+    before = validated(ROOT / "docs/results/multi30k-half-batches/half.history.jsonl")
+    other, own = (validated(results / f"{name}.history.jsonl") for name in ("other", "own"))
+    points = [before[12000], other[750], other[3000], own[700], own[4200]]
+    told = [f"{point['validation_perplexity']:.2f}" for point in points]
+    assert (
+        f"was {told[0]} before, {told[1]} after 750 updates with the other text and {told[2]} "
+        f"after 3,000 of them, {told[3]} after 700 with Multi30k alone and {told[4]} at the end"
+    ) in page
+    *greedy, last = (f"{point['validation_bleu']:.2f}" for point in points)
+    assert f"greedy BLEU {', '.join(greedy)} and {last}." in page
+    scores = read_json(results / "scores.json")
+    assert [(s["split"], s["checkpoint"], s["step"]) for s in scores] == [
+        ("valid", "last", 4200),
+        ("valid", "average", 4200),
+        ("valid", "best", 3500),
+        ("test", "best", 3500),
+    ]
+    *valid, test = scores
+    last, average, best = (f"{score['bleu']:.2f}" for score in valid)
+    assert max(valid, key=lambda score: score["bleu"])["step"] == test["step"]
+    assert f"it was {best} after 3,500, {last} at the end, and {average} for the average" in page
+    without_case = read_json(results / "lowercased.json")
+    assert without_case["signature"].startswith("nrefs:1|case:lc|")
+    (half,) = (
+        s["bleu"]
+        for s in read_json(ROOT / "docs/results/multi30k-half-batches/scores.json")
+        if s["split"] == "test"
+    )
+    assert (
+        f"BLEU {test['bleu']:.2f} ({without_case['score']:.1f} without case) and chrF "
+        f"{test['chrf']:.2f}, the best of all models here, {test['bleu'] - half:.2f} BLEU above"
+    ) in page
+    assert len(read(results / "test_2016_flickr.de").splitlines()) == 1000
+
+
 def test_accuracies_on_graphs():
     for file, row in (
         ("ewt", "`--relations graph`, the default"),
