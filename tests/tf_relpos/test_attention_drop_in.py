@@ -238,6 +238,7 @@ class SubclassedGraph(keras.Model):
         return self.head(self.attention(x, x, relations=inputs["relations"]))
 
 
+@pytest.mark.skipif(BACKEND == "torch", reason="Keras builds it there with floats that have values")
 def test_a_subclassed_model_of_graphs_returns_from_disk_with_all_weights(rng, tmp_path):
     model = SubclassedGraph()
     graphs = {
