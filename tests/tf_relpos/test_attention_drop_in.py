@@ -256,9 +256,9 @@ def test_a_subclassed_model_of_graphs_returns_from_disk_with_all_weights(rng, tm
         import tensorflow as tf
 
         model.export(str(tmp_path / "exported"), verbose=False)
-        served = tf.saved_model.load(str(tmp_path / "exported")).serve
+        exported = tf.saved_model.load(str(tmp_path / "exported"))
         floats = {name: tf.cast(x, "float32") for name, x in graphs.items()}
-        assert_close(served(floats), expected, tolerance=1e-5)
+        assert_close(exported.serve(floats), expected, tolerance=1e-5)
 
 
 def test_loads_in_a_fresh_process_that_only_imports_the_package(rng, tmp_path):
