@@ -20,7 +20,7 @@ import simple_parsing
 from simple_parsing.wrappers import DataclassWrapper
 
 from pipelines import interruption
-from pipelines.config_file import flags_of_file
+from pipelines.config_file import flags_of_file, several
 from pipelines.errors import InputError, first_line, reason_of
 from pipelines.progress import lines_above
 
@@ -131,7 +131,7 @@ class Parser(simple_parsing.ArgumentParser):
             for field in dataclasses.fields(value):
                 given = getattr(value, field.name)
                 _check_characters(field.name, given)
-                if field.default != "" and "" in _several(given):
+                if field.default != "" and "" in several(given):
                     raise InputError(f"{field.name} must not be empty, got ''")
                 if given == [] and field.default_factory is not list:
                     raise InputError(f"{field.name} must have values, got none")
@@ -140,13 +140,9 @@ class Parser(simple_parsing.ArgumentParser):
         raise InputError(f"{message}; see {self.prog} --help")
 
 
-def _several(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
-
-
 def _check_characters(name: str, value: Any) -> None:
     """Refuses NUL, and the surrogates that Python has for bytes which it could not read."""
-    for text in _several(value):
+    for text in several(value):
         if isinstance(text, str) and "\0" in text:
             raise InputError(f"{name} must not have a NUL character, got {value!r}")
         if isinstance(text, str) and re.search("[\ud800-\udfff]", text):

@@ -17,7 +17,7 @@ from pipelines.errors import (
     check_learning_rate,
     check_positive,
 )
-from pipelines.files.atomic import check_writable, exclusive_file
+from pipelines.files.atomic import check_files_writable, exclusive_file
 from pipelines.importing import import_optional, load_keras
 
 DESCRIPTION = """Train small Keras models without positions, with sinusoidal, with learnt absolute
@@ -71,8 +71,7 @@ def main(arguments: Sequence[str]) -> None:
         prog = "python -m pipelines.compare_positions"
         flags = parse_flags(ComparisonFlags, DESCRIPTION, prog, arguments)
         output = Path(flags.output) if flags.output else None
-        if output:
-            check_writable(output.parent, f"output {output}")
+        check_files_writable(flags, "output")
         with exclusive_file(output, "output") if output else nullcontext():
             load_keras()
             if flags.model == "keras_hub":

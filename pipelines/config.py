@@ -15,7 +15,7 @@ from pipelines.corpora.corpus import Corpus
 from pipelines.corpora.demo.corpus import DemoCorpus
 from pipelines.corpora.text_files import TextFileCorpus
 from pipelines.corpora.tfds import TfdsCorpus
-from pipelines.errors import InputError
+from pipelines.errors import InputError, check_seed
 from tf_relpos.config import PRESETS, TransformerConfig
 
 _MAX_LENGTH = 1 << 20  # of a side of a pair, in subwords
@@ -188,12 +188,12 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         for name in ("steps", "tokens_per_replica", "warmup_steps", "log_every"):
             self._check(name, "at least 1", getattr(self, name) >= 1)
-        for name in ("tokens_per_step", "seed", "virtual_cpus", "valid_every", "checkpoint_every"):
+        check_seed(self.seed)
+        for name in ("tokens_per_step", "virtual_cpus", "valid_every", "checkpoint_every"):
             self._check(name, "at least 0", getattr(self, name) >= 0)
         self._check("patience", "at least 0", self.patience >= 0)
         if self.patience and not self.valid_every:
             raise InputError("patience needs validations, but valid_every is 0")
-        self._check("seed", "below 4,294,967,296", self.seed < 1 << 32)
         for name in ("steps", "warmup_steps", "tokens_per_replica", "tokens_per_step"):
             self._check(name, "below 2,147,483,648", getattr(self, name) < 1 << 31)
         self._check("virtual_cpus", "at most 64", self.virtual_cpus <= 64)

@@ -94,7 +94,7 @@ class _Kind(NamedTuple):
 
     def fits(self, value: Any) -> bool:
         if self.is_list:
-            return all(map(_Kind(self.type).fits, _several(value)))
+            return all(map(_Kind(self.type).fits, several(value)))
         if self.type in (int, float) and type(value) is int:
             return abs(value) < 1 << 63  # what TOML promises
         return type(value) is self.type
@@ -148,7 +148,7 @@ def _words(path: str, name: str, value: Any, kind: _Kind) -> list[str]:
         raise InputError(f"{path}: {name} must be {kind}, got {_shown(value)}")
     if not kind.is_list:
         return [f"--{name}={_word(value)}"]
-    words = [_word(item) for item in _several(value)]
+    words = [_word(item) for item in several(value)]
     for word in words:
         if word.startswith("-"):  # which a command line would take for a flag
             raise InputError(f"{path}: {name} must have values without a dash in front, got {word}")
@@ -157,7 +157,7 @@ def _words(path: str, name: str, value: Any, kind: _Kind) -> list[str]:
     return [f"--{name}", *words]
 
 
-def _several(value: Any) -> list[Any]:
+def several(value: Any) -> list[Any]:
     """A list as it is; of one value, the list of it, as a flag may be given one, too."""
     return value if isinstance(value, list) else [value]
 

@@ -42,18 +42,18 @@ def check_learning_rate(rate: float) -> None:
 
 def check_seed(seed: int) -> None:
     """Raises InputError unless generators of random numbers take it."""
-    if not 0 <= seed < 1 << 32:
-        raise InputError(f"seed must be from 0 to 4,294,967,295, got {seed}")
+    for rule, holds in (("at least 0", seed >= 0), ("below 4,294,967,296", seed < 1 << 32)):
+        if not holds:
+            raise InputError(f"seed must be {rule}, got {seed}")
 
 
 def check_files(flags: object, *names: str) -> None:
     """Raises InputError if a field of these names, which may be None, is there and no file."""
     for name in names:
         path = Path(getattr(flags, name) or "x")
-        if path.is_dir():
-            raise InputError(f"{name} must be a file, got a directory, {path}")
         if path.exists() and not path.is_file():
-            raise InputError(f"{name} must be a file, which is replaced, got a device, {path}")
+            kind = "a directory" if path.is_dir() else "a pipe or a device"
+            raise InputError(f"{name} must be a file, got {kind}, {path}")
 
 
 def first_line(error: Exception) -> str:

@@ -21,7 +21,7 @@ from pipelines.errors import (
     check_positive,
     check_seed,
 )
-from pipelines.files.atomic import check_writable, exclusive
+from pipelines.files.atomic import check_files_writable, exclusive
 from pipelines.files.pictures import FORMATS, check_can_draw, save_figure
 from pipelines.files.records import write_json
 from pipelines.importing import load_keras
@@ -122,9 +122,7 @@ def main(arguments: Sequence[str]) -> None:
         flags = parse_flags(GraphFlags, DESCRIPTION, "python -m pipelines.train_graph", arguments)
         if flags.picture:
             check_can_draw()
-        for name in ("output", "picture"):
-            if path := getattr(flags, name):
-                check_writable(Path(path).parent, f"{name} {path}")
+        check_files_writable(flags, "output", "picture")
         task = read(flags)
         if flags.picture and flags.picture_of > len(task.test):
             raise InputError(

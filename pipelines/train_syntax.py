@@ -16,7 +16,7 @@ from pipelines.errors import (
     check_learning_rate,
     check_positive,
 )
-from pipelines.files.atomic import check_writable, exclusive_file
+from pipelines.files.atomic import check_files_writable, exclusive_file
 from pipelines.files.pictures import FORMATS, check_can_draw, save_figure
 from pipelines.importing import load_keras
 
@@ -75,9 +75,7 @@ def main(arguments: Sequence[str]) -> None:
         flags = parse_flags(SyntaxFlags, DESCRIPTION, "python -m pipelines.train_syntax", arguments)
         if flags.picture:
             check_can_draw()
-        for name in ("output", "picture"):
-            if path := getattr(flags, name):
-                check_writable(Path(path).parent, f"{name} {path}")
+        check_files_writable(flags, "output", "picture")
         with exclusive_file(Path(flags.output), "output") if flags.output else nullcontext():
             load_keras()
             print(compared(flags), end="")

@@ -269,8 +269,10 @@ class EncoderBlock(_Block):
     def _checked_mask(self, x, source_mask, cache, cache_update_index):
         """The mask of the self-attention; all arguments are checked."""
         self._check_input(x)
-        self.self_attention._check_call(x, x, None, cache, cache_update_index)
-        keys = x.shape[1] if cache is None else cache.shape[2]
+        keys = x.shape[1]
+        if cache is not None:
+            self.self_attention._check_call(x, x, None, cache, cache_update_index)
+            keys = cache.shape[2]
         return _attention_mask(source_mask, (x.shape[0], keys))
 
     def attention_inputs(
@@ -334,6 +336,8 @@ class DecoderBlock(_Block):
     ) -> None:
         super().build(x_shape)
         shape = (None, None, self.arguments["model_dim"])
+        if encoded_shape is not None:
+            check_shape("encoded", encoded_shape, shape)
         self.cross_attention.build(shape, shape)
         self.cross_attention_norm.build(shape)
 

@@ -111,7 +111,7 @@ def check_relations(
     shapes = "[T, S], [B, T, S] or [B, T, S, L]"
     if relations is None:
         raise ValueError(f"`relations` must be given: int labels {shapes}. Received: None")
-    if known_value(relations) is None and "float" in str(relations.dtype):
+    if "float" in str(getattr(relations, "dtype", "")) and known_value(relations) is None:
         relations = ops.cast(relations, "int32")
     relations = _as_labels("relations", relations, shapes)
     B, *pairs = relations.shape if len(relations.shape) > 2 else (1, *relations.shape)

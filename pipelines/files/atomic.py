@@ -48,7 +48,8 @@ def new_file(path: str | Path) -> Iterator[Path]:
     Raises:
         InputError: the disk is full, or it cannot be written for another reason.
     """
-    with _new(Path(os.path.realpath(path)), Path.touch) as temporary:
+    path = Path(path)
+    with _new(path.resolve() if path.is_symlink() else path, Path.touch) as temporary:
         yield temporary
         _flush(temporary)
 
@@ -94,6 +95,17 @@ def check_writable(directory: Path, name: str) -> None:
         probe.rmdir()
     except OSError as error:
         raise InputError(f"cannot write to {name}: {error.strerror}") from error
+
+
+def check_files_writable(flags: object, *names: str) -> None:
+    """Tells the same of the directories of files that flags of these names give, if they do.
+
+    Raises:
+        InputError: one cannot be written to; it is named.
+    """
+    for name in names:
+        if path := getattr(flags, name):
+            check_writable(Path(path).parent, f"{name} {path}")
 
 
 @contextlib.contextmanager

@@ -118,7 +118,8 @@ def run_facts(run: Run, split: str) -> dict[str, Any]:
         raise InputError(
             f"{run.path} must have scores of {split} in scores.json, got none{_REMEDY}"
         )
-    facts = {name: run.record().get(name) for name in _OF_THE_RUN}
+    record = run.record()
+    facts = {name: record.get(name) for name in _OF_THE_RUN}
     facts |= {name: scores[-1].get(name) for name in _OF_THE_SCORE}
     if missing := [name for name, value in facts.items() if value is None]:
         raise InputError(f"{run.path} must tell in its JSON files of {missing[0]}, which is absent")

@@ -168,7 +168,7 @@ def train_remaining(runs: Sequence[Run]) -> Iterator[signal.Signals | None]:
     remaining = [run for run in runs if not run.is_finished()]
     for run in remaining:
         run.check_continues()
-    minutes = [run.record().get("minutes", 0.0) for run in runs if run not in remaining]
+    minutes = [run.record()["minutes"] for run in runs if run not in remaining]
     for number, run in enumerate(remaining):
         left = len(remaining) - number
         time_left = duration(60 * statistics.mean(minutes) * left) if minutes else "unknown"

@@ -345,7 +345,7 @@ BAD_RELATIONS = {
 @pytest.mark.parametrize("relations", BAD_RELATIONS.values(), ids=BAD_RELATIONS.keys())
 def test_bad_relations_are_refused(rng, relations):
     x = rng.normal(size=(B, 5, D)).astype("float32")
-    with pytest.raises(ValueError, match="relations"):
+    with pytest.raises(ValueError, match="`relations` must "):
         RelationAwareAttention(N, H, 7)(x, x, relations=relations)
 
 
