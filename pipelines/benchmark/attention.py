@@ -55,7 +55,9 @@ class Benchmark:
     def __post_init__(self):
         if not all(1 <= length <= self.tokens for length in self.lengths):
             raise InputError(f"lengths must be from 1 to tokens, {self.tokens}, got {self.lengths}")
-        check_positive(self, "num_heads", "head_dim", "memory_limit")
+        check_positive(self, "num_heads", "head_dim")
+        if not self.memory_limit > 0:
+            raise InputError(f"memory_limit must be above 0, got {self.memory_limit}")
         if not all(k >= 1 for k in self.max_relative_positions):
             raise InputError(
                 f"max_relative_positions must be at least 1, got {self.max_relative_positions}"

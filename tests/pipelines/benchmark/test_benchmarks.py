@@ -63,6 +63,30 @@ def test_attention(tmp_path, monkeypatch, capsys):
     assert "XLA    per head  k   2  T    5  auto" in capsys.readouterr().out
 
 
+def test_the_papers_form_is_left_out_where_it_takes_too_much_memory(tmp_path, monkeypatch, capsys):
+    """Four times 5 x 5 vectors of 2 numbers: 400 bytes, and under XLA, which copies them to
+    float32, 1,200."""
+    sizes = {
+        "lengths": [5], "tokens": 5, "num_heads": 1, "head_dim": 2, "turns": 1,
+        "max_relative_positions": [2], "tables": ["shared"], "dtype": "bfloat16",
+        "memory_limit": 800 / 2**30,
+    }  # fmt: skip
+    graph, xla = measure(attention.main, tmp_path, monkeypatch, **sizes)["ratios"]
+    assert "transpose_reshape" in graph["over_plain"]
+    assert set(xla["over_plain"]) == {"auto", "bucketed"}
+    in_graph, in_xla = capsys.readouterr().out.splitlines()
+    assert "left out" not in in_graph and "transpose_reshape left out, over " in in_xla
+
+
+@pytest.mark.parametrize("settings, share", [({}, 0.5), ({"memory_limit": 12.0}, 1 / 3)])
+def test_the_share_of_points_where_auto_is_nearly_the_fastest(settings, share):
+    """Results of before there was a limit took one form of longer sentences, by any name."""
+    found = [(64, 1.09, 1.0), (512, 1.2, 1.0), (1024, 1.2, 1.0)]
+    records = [{"T": T, "over_plain": {"auto": auto, "bucketed": b}} for T, auto, b in found]
+    results = {"settings": settings, "ratios": records}
+    assert attention.share_of_best(results) == pytest.approx(share)
+
+
 @pytest.mark.slow
 def test_compatibility(tmp_path, monkeypatch, capsys):
     sizes = {"lengths": [32], "tokens": 64, "num_heads": 2, "head_dim": 8, "turns": 1}
@@ -244,6 +268,7 @@ def test_forms(trained_run, corpus, tmp_path):
         (attention.main, {"turns": 0}, "turns must be at least 1, got 0"),
         (attention.main, {"lengths": 5000}, "lengths must be from 1 to tokens, 4096, got [5000]"),
         (attention.main, {"head_dim": 0}, "head_dim must be at least 1, got 0"),
+        (attention.main, {"memory_limit": "nan"}, "memory_limit must be above 0, got nan"),
         (attention.main, {"dtype": "int8"}, "int8"),
         (attention.main, {"tables": "own"}, "tables must be of shared, per head, got own"),
         (attention.main, {"modes": "eager"}, "modes must be of graph, XLA, got eager"),
