@@ -271,7 +271,7 @@ class RunConfig:
         """
         left_out = DECIDED_BY_PREPARATION if prepared else set()
         if self.corpus.is_own_text:
-            left_out = {"dataset"}
+            left_out = left_out | {"dataset"}
         flags: dict[str, Any] = {"preset": self.preset, "prepared": prepared}
         for title in ("corpus", "model", "training"):
             table = getattr(self, title)

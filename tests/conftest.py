@@ -3,6 +3,7 @@
 import gc
 import logging
 import os
+import shutil
 import zlib
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -101,11 +102,27 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained_run(corpus, tmp_path_factory):
-    """The directory of a short run that has learnt the task; `export` beside it."""
+    """The directory of a short run that has learnt the task; `export` beside it.
+
+    It is trained once for all processes that test, each of which has a copy.
+    """
+    from pipelines.files.atomic import one_at_a_time
+
+    place = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        place = place.parent  # of all of them
+    place /= "trained_once"
+    place.mkdir(exist_ok=True)
+    with one_at_a_time(place):
+        if not (place / "export").exists():  # which comes last
+            _train(corpus, place)
+    return shutil.copytree(place, tmp_path_factory.mktemp("trained") / "copy") / "run"
+
+
+def _train(corpus, directory):
     from pipelines import train_wmt
     from tests.support.runs import train_flags
 
-    directory = tmp_path_factory.mktemp("trained")
     arguments = train_flags(
         corpus,
         directory / "run",
@@ -119,6 +136,6 @@ def trained_run(corpus, tmp_path_factory):
         keep_checkpoints=2,
         average_checkpoints=2,
         export_dir=directory / "export",
+        jit=None,
     )
     assert train_wmt.main(arguments) == 0
-    return directory / "run"

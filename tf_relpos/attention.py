@@ -211,7 +211,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         training: bool | None,
         return_attention_scores: bool,
         **edges: Any,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor | None]:
         """From the query `[B, T, D]` and projected keys and values to the layer's output.
 
         `edges` go to `_compute_attention`; left out where there are none, so that a subclass may
@@ -246,7 +246,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         relations: Relations | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Eq. 5 and Eq. 3 on projected inputs: `[B, T, N, H]` and the weights `[B, N, T, S]`,
-        the latter of long sequences where they are asked for alone."""
+        which are None for long sequences unless they are asked for."""
         if use_causal_mask and not self._flash_attention:
             attention_mask = both(attention_mask, self._compute_causal_mask(query, value))
             use_causal_mask = False

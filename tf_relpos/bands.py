@@ -63,9 +63,9 @@ class Band(NamedTuple):
             query_offset=positions.query_offset + self.start - self.first,
         )
 
-    def sides(self, x: Tensor, left: Tensor, right: Tensor) -> list[Tensor]:
+    def sides(self, ends: _Ends) -> list[Tensor]:
         """The keys (or values) `[B, N, S, H]` left of the band, in it, and right of it."""
-        return [left[:, :, : self.first], self.of(x, 2), right[:, :, self.last :]]
+        return [ends.left[:, :, : self.first], self.of(ends.x, 2), ends.right[:, :, self.last :]]
 
     def of(self, x: Tensor, axis: int) -> Tensor:
         """The band of what has keys on `axis`."""
@@ -142,7 +142,7 @@ def attend_in_bands(
     def blocks(*inputs: Tensor) -> Iterator[_BandAttention]:
         query, key, value, *others = inputs
         own = dict(zip((*tables, *optional), others, strict=True))
-        keys, values = _Far(key, own.get("key")), _Far(value, own.get("value"))
+        keys, values = _Ends(key, own.get("key")), _Ends(value, own.get("value"))
         for band in bands:
             yield _BandAttention(
                 band,
@@ -181,7 +181,7 @@ def attend_in_bands(
     return with_gradient(attend, gradient, query, key, value, *tables.values(), *optional.values())
 
 
-class _Far:
+class _Ends:
     """Keys or values, with the vectors of the labels at both ends added where there is a table."""
 
     def __init__(self, x: Tensor, table: Tensor | None):
@@ -209,8 +209,8 @@ class _BandAttention(NamedTuple):
     band: Band
     positions: RelativePositions
     query: Tensor
-    keys: _Far
-    values: _Far
+    keys: _Ends
+    values: _Ends
     mask: Tensor | None
     kept: Tensor | None
     implementation: str
@@ -247,19 +247,18 @@ class _BandAttention(NamedTuple):
             by_tables.append(self.values.by_table(self.band, by_value, by_labels))
         return [by_query, by_key, by_value, *by_tables]
 
-    def _product(self, x: Tensor, far: _Far) -> Tensor:
+    def _product(self, x: Tensor, ends: _Ends) -> Tensor:
         """`[B, N, t, S]`: `x` by all keys (or values), to which label vectors are added."""
         by_heads = heads_first(x)
         left, middle, right = (
-            ops.matmul(by_heads, ops.swapaxes(side, -1, -2))
-            for side in self.band.sides(far.x, far.left, far.right)
+            ops.matmul(by_heads, ops.swapaxes(side, -1, -2)) for side in self.band.sides(ends)
         )
-        if far.table is not None:
-            middle += relation_scores(x, self.positions, far.table, self.implementation)
+        if ends.table is not None:
+            middle += relation_scores(x, self.positions, ends.table, self.implementation)
         return ops.concatenate([left, middle, right], axis=-1)
 
-    def _joined(self, far: _Far) -> Tensor:
-        return ops.concatenate(self.band.sides(far.x, far.left, far.right), axis=2)
+    def _joined(self, ends: _Ends) -> Tensor:
+        return ops.concatenate(self.band.sides(ends), axis=2)
 
     def _by_labels(self, per_pair: Tensor, vectors: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
         """What the pairs of the band sum up to by label, and the gradient by the table of that."""

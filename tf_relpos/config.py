@@ -32,8 +32,9 @@ RELATIVE_FIELDS = (
 # exponent of the length penalty of Wu et al. 2016 (GNMT), Eq. 14.
 BEAM_SIZE = 4
 ALPHA = 0.6
-_MAX_LAYERS = 1000
 MAX_ALPHA = 10.0  # beyond it, the penalty of a long sentence leaves the range of float32
+
+_MAX_LAYERS = 1000
 
 
 @dataclass(frozen=True)

@@ -108,12 +108,10 @@ def _normalized(
 
 
 def _is_on_cpu() -> bool:
-    """Whether this is TensorFlow without an accelerator."""
-    if keras.backend.backend() != "tensorflow" or has_gpu():
-        return False
+    """Whether TensorFlow has no accelerator."""
     import tensorflow as tf
 
-    return not tf.config.get_visible_devices("TPU")
+    return not has_gpu() and not tf.config.get_visible_devices("TPU")
 
 
 def dropout(x: Tensor, rate: float, seed: Tensor) -> Tensor:

@@ -181,7 +181,7 @@ def are_in_blocks(
 ) -> bool | None:
     """Whether queries are to go in blocks; None where that turns out when a graph runs.
 
-    Blocks keep memory at or below plain attention's, and cost time, most of it in the backward
+    Blocks keep memory at about plain attention's or below, and cost time, most in the backward
     pass, which computes the weights again. So they are made where T and S are known to be long,
     and where a graph does not know them: always in inference, and in training if they turn out to
     be, unless `lengths_up_to` rules that out. In training the paper's form, which has a gradient of

@@ -112,8 +112,8 @@ def choose_implementation(implementation: str, relations: Relations, table: Tens
     `pipelines.benchmark.attention` measured it on CPU cores (results beside it), with R = 17, 33
     and 129: where all sentences have the labels `[T, S]`, bucketing is the faster one from about
     S = 3 R / 2 on, or if the table has heads from S = R on, or 112. On a GPU
-    (`pipelines.benchmark.gpu_attention`) bucketing is at 1,024 positions, and where it begins to be
-    lies between that and 64.
+    (`pipelines.benchmark.gpu_attention`) the paper's form is at 64 positions, and bucketing at
+    1,024; what lies between was not measured.
 
     Raises:
         ValueError: `implementation` is none of `IMPLEMENTATIONS`.

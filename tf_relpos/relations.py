@@ -121,7 +121,7 @@ def check_relations(
             f"`relations` must have the shape {shapes} with B, T, S = "
             f"{(batch, *lengths)}. Received: shape={tuple(relations.shape)}"
         )
-    _check_below("relations", relations, num_relations=num_relations)
+    _check_below("relations", relations, "num_relations", num_relations)
     return relations
 
 
@@ -326,10 +326,10 @@ def stack_relations(relations: Sequence[Tensor], num_relations: Sequence[int]) -
             "`num_relations` must have a number for each kind of `relations`. Received: "
             f"num_relations={num_relations!r} for {len(relations)}"
         )
-    _check_alike("relations", [_pairs(labels) for labels in relations])
+    _check_alike("`relations`", [_pairs(labels) for labels in relations])
     first, found = 0, []
     for labels, size in zip(relations, sizes, strict=True):
-        _check_below("relations", labels, num_relations=size)
+        _check_below("relations", labels, "num_relations", size)
         labels = ops.cast(labels, "int32")
         labels = ops.where((labels >= 0) & (labels < size), labels + first, -1)
         labels = labels if len(labels.shape) == 4 else ops.expand_dims(labels, -1)
@@ -345,17 +345,16 @@ def _pairs(labels: Tensor) -> Shape:
     return tuple(labels.shape[-3:-1] if len(labels.shape) == 4 else labels.shape[-2:])
 
 
-def _check_alike(name: str, shapes: Sequence[Shape]) -> None:
+def _check_alike(names: str, shapes: Sequence[Shape]) -> None:
     """Checks that labels are of the same queries and keys."""
     if any(
         len({size for size in sizes if size is not None}) > 1 for sizes in zip(*shapes, strict=True)
     ):
-        raise ValueError(f"`{name}` must have the same T and S. Received: {shapes}")
+        raise ValueError(f"{names} must have the same T and S. Received: {shapes}")
 
 
-def _check_below(name: str, labels: Tensor, **limit: int) -> None:
-    """Checks labels whose values are known against a limit, an argument by its name."""
-    ((argument, size),) = limit.items()
+def _check_below(name: str, labels: Tensor, argument: str, size: int) -> None:
+    """Checks labels whose values are known against a limit, which is another argument."""
     values = known_value(labels)
     largest = -1 if values is None or not values.size else int(np.max(values))
     if largest >= size:
@@ -382,7 +381,7 @@ def joint_relations(first: Tensor, second: Tensor, num_second: int) -> Tensor:
         _as_labels(name, labels, "[T, S] or [B, T, S]", (2, 3))
         for name, labels in (("first", first), ("second", second))
     )
-    _check_alike("first` and `second", [_pairs(first), _pairs(second)])
-    _check_below("second", second, num_second=num_second)
+    _check_alike("`first` and `second`", [_pairs(first), _pairs(second)])
+    _check_below("second", second, "num_second", num_second)
     first, second = (ops.maximum(ops.cast(labels, "int32"), -1) for labels in (first, second))
     return (first + 1) * size + ops.where(second < num_second, second, -1)

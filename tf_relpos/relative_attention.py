@@ -194,7 +194,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
         use_causal_mask: bool = False,
         query_offset: int | Tensor = 0,
         windows: Windows | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor | None]:
         if windows is not None:
             query, key, value = windows.blocks(query), windows.slide(key), windows.slide(value)
             query_offset = windows.reach

@@ -12,7 +12,7 @@ The searches see no model class. They want an object with
 
 with ids in int32. `max_length`, L, is an int where it is known and a scalar int32 tensor in a graph
 that will know it when it runs: the model may then let its cache grow from step to step, below a key
-"growing". It says that shapes may change, so that sentences that are done leave the batch.
+"growing". That key says that shapes may change, so that sentences that are done leave the batch.
 
 Axes: B batch, S source positions, K hypotheses, L generated tokens, V vocabulary.
 """
@@ -41,6 +41,7 @@ _SHARED = "shared"  # of all hypotheses of a sentence, whose order they keep
 _GROWING = "growing"  # longer at each step, which XLA does not know
 _WEIGHTS = "weights"  # of all sentences
 _CHUNK = 64  # logits that are compared at once
+_SEARCHED = ("config", "encode", "initial_cache", "step")  # what a model is searched with
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, as in tensor2tensor
 
 
@@ -378,9 +379,6 @@ def _search_one(model, source_ids, pick, limits, longest):
             ),
         )
     return ids, scores
-
-
-_SEARCHED = ("config", "encode", "initial_cache", "step")  # what a model is searched with
 
 
 def _special_ids(model):

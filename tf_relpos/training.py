@@ -12,6 +12,8 @@ from keras import ops
 from tf_relpos.config import check_number, check_rate, check_shape, check_whole
 from tf_relpos.tensor_ops import Tensor, known_value
 
+_LEAST_INT32 = -(2**31)
+
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
 def smoothed_cross_entropy(
@@ -87,9 +89,6 @@ def _as_ints(target_ids):
     is_wide = keras.backend.standardize_dtype(target_ids.dtype) in ("int64", "uint32", "uint64")
     ints = ops.cast(target_ids, "int64" if is_wide else "int32")
     return ints, ops.cast(ints, target_ids.dtype) == target_ids
-
-
-_LEAST_INT32 = -(2**31)
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")

@@ -220,7 +220,8 @@ def _step(
         gradients = tape.gradient(loss, variables)
         return [tf.reduce_sum(tf.convert_to_tensor(gradient)) for gradient in gradients]
 
-    return lambda: [float(gradient) for gradient in step()]
+    compiled = step.get_concrete_function()
+    return lambda: [float(gradient) for gradient in compiled()]
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ def training_steps(steps: Sequence[Results], memories: Sequence[Results]) -> str
     """Relative positions over sinusoids: updates a second, and memory where it was measured."""
     memory = {(m["settings"]["preset"], m["settings"]["precision"]): m for m in memories}
     head = ["preset", "precision", "ids a side", "length", "updates/s over sinusoidal"]
-    head += ["memory over sinusoidal", "sinusoidal"]
+    head += ["memory over sinusoidal, at length 64", "sinusoidal"]
     rows = []
     for step in steps:
         settings = step["settings"]

@@ -19,11 +19,13 @@ _ROWS = {
 
 
 def markdown(found: Mapping[str, Any]) -> str:
-    """A row for each kind of positions: mean and standard deviation over the seeds."""
+    """A row for each kind that was trained: mean and standard deviation over the seeds."""
     columns = _COLUMNS[found["settings"]["task"]]
     lines = [["positions", *columns], ["---"] * (1 + len(columns))]
     for position, name in _ROWS.items():
         runs = [run for run in found["runs"] if run["position"] == position]
+        if not runs:
+            continue
         lines.append([name, *(_with_spread([run[c] for run in runs]) for c in ("test", "longer"))])
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 

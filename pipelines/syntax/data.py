@@ -14,7 +14,7 @@ from pipelines.graphs.batches import labels_of_pairs, padded_rows, planned
 from pipelines.graphs.conllu import Sentence, edges_of_sentence
 from pipelines.syntax.trees import LABELS, tree, words_of
 
-PAD, START, END, UNKNOWN = range(4)
+PAD, UNKNOWN, START, END = range(4)
 _NUMBERS = {label: i for i, label in enumerate(LABELS)}
 
 
@@ -73,9 +73,9 @@ def _vocabulary(texts: Iterable[Sequence[str]]) -> list[str]:
     counts = Counter(word for text in texts for word in text)
     return [
         "<pad>",
+        "<unk>",
         "<s>",
         "</s>",
-        "<unk>",
         *sorted(counts, key=lambda word: (-counts[word], word)),
     ]
 

@@ -31,7 +31,7 @@ from tf_relpos.query_blocks import lengths_up_to
 _LOG = logging.getLogger(__name__)
 
 KINDS = ("order", "both")  # positions alone, and with dependencies
-EXTRA_LENGTH = 10  # a translation may be this many words longer than its source
+EXTRA_WORDS = 10  # a translation may be this many words longer than its source
 
 
 @dataclass(frozen=True)
@@ -137,10 +137,10 @@ def translate(model: keras.Model, text: Text, relations: str, words: int) -> lis
     found: dict[int, str] = {}
     for batch, (inputs, _, _) in zip(numbers, batches(text.valid, relations, words), strict=True):
         B, S = inputs["source"].shape
-        ids = np.full((B, S + EXTRA_LENGTH + 1), PAD, "int32")
+        ids = np.full((B, S + EXTRA_WORDS + 1), PAD, "int32")
         ids[:, 0] = START
         is_done = np.zeros(B, bool)
-        for place in range(S + EXTRA_LENGTH):
+        for place in range(S + EXTRA_WORDS):
             inputs["target"] = tf.constant(ids[:, :-1])
             new = next_words(inputs, tf.constant(place)).numpy()
             ids[:, place + 1] = np.where(is_done, PAD, new)
@@ -148,7 +148,9 @@ def translate(model: keras.Model, text: Text, relations: str, words: int) -> lis
             if is_done.all():
                 break
         for number, row in zip(batch.tolist(), ids, strict=True):
-            found[number] = text_of([text.target_words[i] for i in row if i > END])
+            found[number] = text_of(
+                [text.target_words[i] for i in row if i not in (PAD, START, END)]
+            )
     return [found[number] for number in range(len(found))]
 
 

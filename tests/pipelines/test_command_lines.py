@@ -146,7 +146,8 @@ def test_evaluate_shows_what_it_cannot_record(trained_run, corpus, tmp_path, mon
     arguments = ["--run_dir", run_dir, *files, "--beam_size", 1]
     assert call(evaluate.main, arguments, monkeypatch) == 2
     output = capfd.readouterr()
-    assert output.out.startswith("BLEU ") and "run/scores.json cannot be read" in output.err
+    assert re.match(r"BLEU \d+\.\d\d  \(", output.out)
+    assert "run/scores.json cannot be read" in output.err and output.err.count("\n") == 1
 
 
 def test_evaluate_records_what_nobody_can_be_shown(trained_run, corpus, tmp_path):
@@ -286,18 +287,6 @@ def test_evaluate_compares_two_runs_and_writes_what_it_scored(
     assert call(evaluate.main, [*arguments, "--output", output], monkeypatch) == 2
     assert capfd.readouterr().err == f"error: output must not exist yet, got {output}\n"
     assert output.read_text(encoding="utf-8").splitlines() == found
-
-
-def test_a_score_is_shown_before_it_cannot_be_recorded(trained_run, corpus, tmp_path):
-    """As on a file system that cannot be written."""
-    run_dir = shutil.copytree(trained_run, tmp_path / "run")
-    (run_dir / "scores.json").unlink()
-    (run_dir / "scores.json").mkdir()
-    files = ["--source", corpus / "test.en", "--reference", corpus / "test.de"]
-    result = run_command("evaluate", ["--run_dir", run_dir, *files, "--beam_size", 1])
-    assert result.returncode == 2
-    assert re.match(r"BLEU \d+\.\d\d  \(", result.stdout)
-    assert "scores.json" in result.stderr and len(result.stderr.splitlines()) == 1
 
 
 SENTENCES = ["a b c", "", "h", "g f e d c b a"]

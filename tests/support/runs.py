@@ -32,6 +32,7 @@ MODEL = {
     "encoder_layers": 1,
     "decoder_layers": 1,
     "precision": "float32",
+    "jit": "off",
 }
 
 

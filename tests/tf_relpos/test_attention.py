@@ -1,5 +1,6 @@
 """Section 3.1: both attention layers against the loops of the oracle, values and all gradients."""
 
+import itertools
 import json
 
 import keras
@@ -14,13 +15,27 @@ from tests.support.attention_checks import (
     random_mask,
     randomize,
 )
-from tests.support.layer_checks import COMPILED_MODES, assert_close, compile_runner, to_numpy
+from tests.support.layer_checks import (
+    BACKEND,
+    COMPILED_MODES,
+    assert_close,
+    compile_runner,
+    to_numpy,
+)
 from tests.support.reference import position_labels
 from tf_relpos import RelationAwareAttention, RelativeMultiHeadAttention
 
 B, N, H, D = 2, 3, 11, 13
 IMPLEMENTATIONS = ("transpose_reshape", "bucketed")
 LENGTHS = [(7, 7), (5, 7), (7, 5), (1, 7), (7, 1)]
+MASKINGS = ["no_mask", "random_mask", "causal"]
+CASES = list(itertools.product(LENGTHS, [0, 3, 16], [True, False], MASKINGS))
+if BACKEND != "tensorflow":  # every two values together, not every four: JAX is slow eagerly
+    CASES = [
+        (pair, k, (i + j) % 2 == 0, MASKINGS[(i + 2 * j) % 3])
+        for i, pair in enumerate(LENGTHS)
+        for j, k in enumerate([0, 3, 16])
+    ]
 
 
 def build(cls, rng, arrays, *arguments, relations=None, **options):
@@ -41,10 +56,7 @@ def in_both_implementations(layer):
         yield copy
 
 
-@pytest.mark.parametrize("masking", ["no_mask", "random_mask", "causal"])
-@pytest.mark.parametrize("shared", [True, False], ids=["shared", "per_head"])
-@pytest.mark.parametrize("k", [0, 3, 16])
-@pytest.mark.parametrize("lengths", LENGTHS)
+@pytest.mark.parametrize(("lengths", "k", "shared", "masking"), CASES)
 def test_eager(rng, lengths, k, shared, masking):
     queries, keys = lengths
     arrays = random_inputs(rng, B, queries, keys, D)
@@ -62,7 +74,7 @@ def test_eager(rng, lengths, k, shared, masking):
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "per_head"])
-@pytest.mark.parametrize("k", [0, 1, 3, 16])
+@pytest.mark.parametrize("k", [0, 3, 16])
 @pytest.mark.parametrize("mode", COMPILED_MODES)
 def test_compiled_once_for_all_lengths(rng, mode, k, shared, implementation):
     lengths = [(5, 7)] if mode == "xla" else LENGTHS

@@ -27,9 +27,9 @@ B, T, S, N, H, D, K = 2, 19, 23, 3, 11, 13, 2
 
 @pytest.fixture(autouse=True)
 def taken(monkeypatch):
-    """Blocks of three queries; what has been attended so, of which a test needs some."""
+    """Blocks of seven queries; what has been attended so, of which a test needs some."""
     monkeypatch.setattr(query_blocks, "WIDEST", 1)
-    monkeypatch.setattr(bands, "FEWEST", 3)
+    monkeypatch.setattr(bands, "FEWEST", 7)
     calls = []
 
     def attend(*arguments):

@@ -18,7 +18,7 @@ from tests.support.layer_checks import to_numpy as numpy
 from tf_relpos import Transformer, TransformerConfig, beam_search, greedy_search
 from tf_relpos.config import POSITIONS
 
-B, K, S, T, V = 2, 3, 7, 11, 23
+B, K, S, T, V = 2, 5, 7, 11, 23
 SMALL = {
     "vocabulary_size": V,
     "model_dim": 18,
@@ -373,9 +373,11 @@ def test_attentions_of_a_model_that_has_not_been_called(rng):
     assert model(inputs).shape == (2, 5, V)
 
 
-@pytest.mark.parametrize("backend", sorted({BACKEND, "tensorflow", "jax"}))
-def test_saved_model_loads_in_a_fresh_process(rng, tmp_path, backend):
-    """On this backend or another one, and back."""
+@pytest.mark.parametrize(
+    "backend", {"tensorflow": ["jax"], "torch": ["tensorflow"]}.get(BACKEND, [])
+)
+def test_saved_model_loads_in_a_fresh_process_of_another_backend(rng, tmp_path, backend):
+    """And back."""
     model = make_model(rng, norm="pre", position="both", dropout=0.3)
     source_ids, target_ids = make_ids(rng, B, S), make_ids(rng, B, T)
     model.save(tmp_path / "model.keras")

@@ -151,7 +151,7 @@ def merged(model, directory):
     return other
 
 
-@pytest.mark.parametrize("make", [additive, sharing, adapted])
+@pytest.mark.parametrize("make", [pytest.param(additive, marks=pytest.mark.slow), sharing, adapted])
 def test_a_model_in_bfloat16_has_its_weights_rounded_and_half_the_size(tmp_path, make):
     model, (translator, _) = make(), serving_model.exported()
     for variable in model.trainable_variables:
@@ -202,9 +202,9 @@ def test_other_quantizations_are_refused(tmp_path):
         InputError, match="^quantization must be one of none, bfloat16, got int8 for saved_model$"
     ):
         export_saved_model(exportable, tmp_path / "m", quantization="int8")
-    exportable = Exportable(
-        Translator(quantized(), translator.tokenizer), serving_model.tokenizer_path()
-    )
+    model = of_config()
+    model.decoder_blocks[-1].outer.quantize("int8")  # all of them take seconds
+    exportable = Exportable(Translator(model, translator.tokenizer), serving_model.tokenizer_path())
     with pytest.raises(InputError, match="^the model must not be quantized by Keras"):
         export_saved_model(exportable, tmp_path / "m", quantization="bfloat16")
     assert not (tmp_path / "m").exists()

@@ -17,10 +17,19 @@ SHAPES = [(5, 7), (11, 4)] * 3
 
 # What is trained, and on how many replicas it is to give the same.
 CASES = {
-    "clipped": ({"shapes": SHAPES, "clip_norm": 0.05, "skip_non_finite": True}, (1, 2)),
+    "clipped": (
+        {"shapes": SHAPES, "longest": 11, "clip_norm": 0.05, "skip_non_finite": True},
+        (1, 2),
+    ),
     # Only the last of two replicas has target tokens, and so scaled gradients that overflow.
     "overflow": (
-        {"shapes": SHAPES, "dtype": "mixed_float16", "empty_rows": -4, "initial_scale": 2.0**20},
+        {
+            "shapes": SHAPES,
+            "longest": 11,
+            "dtype": "mixed_float16",
+            "empty_rows": -4,
+            "initial_scale": 2.0**20,
+        },
         (1, 2),
     ),
 }
