@@ -11,7 +11,11 @@ from tf_relpos.tensor_ops import Tensor, known_value
 
 
 def check_update_index(index: Any, T: int | None, S: int | None) -> Any:
-    """The position to write at: an int where its value is known, else a scalar int32 tensor."""
+    """The position to write at: an int where its value is known, else a scalar int32 tensor.
+
+    Raises:
+        ValueError: it is no whole number, or leaves no room for T positions in a cache of S.
+    """
     known = known_value(index)
     dtype = keras.backend.standardize_dtype(index.dtype) if known is None else known.dtype.name
     shape = index.shape if known is None else known.shape

@@ -70,7 +70,8 @@ class TransformerConfig:
     relative_values: bool = True
     """relative positions enter the values, a^V of Eq. 3"""
     heads_share_relative_embedding: bool = False
-    """one table of relative positions a layer for all heads, or one for each head"""
+    """one table of relative positions a layer for all heads, or one for each head, as in the
+    paper's base model; the layers by themselves share it"""
     attention_window: int | None = None
     """self-attention sees this many positions on either side; None for all"""
     implementation: str = "auto"

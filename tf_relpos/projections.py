@@ -33,6 +33,9 @@ def product(dense: keras.layers.EinsumDense, x: Tensor, *axes: int) -> Tensor:
         dense: the projection.
         x: `[any, features]`.
         *axes: what it takes the features as.
+
+    Returns:
+        `[any, outputs]`.
     """
     if not is_plain(dense):
         y = dense(ops.reshape(x, (1, -1, *axes)))
@@ -51,6 +54,9 @@ def of_positions(dense: keras.layers.EinsumDense, x: Tensor, num_axes: int = 1) 
         dense: the projection.
         x: its input.
         num_axes: how many axes the features have.
+
+    Returns:
+        `[B, ..., T, outputs]`, outputs on as many axes as the projection has.
     """
     if not is_plain(dense) or dense.activity_regularizer is not None:
         return dense(x)

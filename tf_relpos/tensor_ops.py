@@ -40,7 +40,11 @@ def is_named(size: Any) -> bool:
 
 
 def check_is_padded(name: str, x: Tensor) -> None:
-    """Refuses TensorFlow's ragged tensors."""
+    """Refuses TensorFlow's ragged tensors.
+
+    Raises:
+        ValueError: it is one.
+    """
     if getattr(x, "ragged_rank", None) is not None:
         raise ValueError(
             f"`{name}` must be padded to one length (`to_tensor()`), and masked. Received: a "

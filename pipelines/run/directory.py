@@ -4,8 +4,11 @@
       config.json         the resolved configuration
       config.toml         the same, as flags for `train_wmt --config`
       tokenizer.model     SentencePiece
+      prepared/           the tokenized corpus, unless the run was given one
+      buckets.txt         the report on batch shapes
       id                  what exported versions call the run, wherever it is moved
       checkpoints/        see `pipelines.run.checkpoints`
+      events/             for TensorBoard
       history.jsonl       a line for each log interval and validation
       scores.json         a list of test scores
       translations.txt    of the text that was scored at the end of training, line by line
