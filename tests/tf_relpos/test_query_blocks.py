@@ -240,28 +240,25 @@ def test_blocks_are_taken_where_they_save_memory(monkeypatch):
 MEMORY = """
 import keras, numpy as np
 from tf_relpos import RelativeMultiHeadAttention
+layer = {layer}
 x = keras.ops.convert_to_tensor(np.ones((1, 2048, 256), "float32"))
-def peak(layer):
-    # KB that a call adds at most; what earlier ones had is forgotten
-    layer(x[:, :9], x[:, :9])
-    call = lambda x: layer(x, x)
-    if {trains}:
-        import tensorflow as tf
-        def call(x):
-            with tf.GradientTape() as tape:
-                loss = tf.reduce_sum(layer(x, x, training=True))
-            return tape.gradient(loss, layer.trainable_variables)
-    if {is_graph}:
-        import tensorflow as tf
-        call = tf.function(call, input_signature=[tf.TensorSpec((None, None, 256))])
-    call(x[:, :9])
-    open("/proc/self/clear_refs", "w").write("5")
-    before = status("VmRSS")
-    call(x)
-    return status("VmHWM") - before
-def status(name):
-    return int(open("/proc/self/status").read().split(name + ":")[1].split()[0])
-print(peak(RelativeMultiHeadAttention(4, 64)), peak(keras.layers.MultiHeadAttention(4, 64)))
+layer(x[:, :9], x[:, :9])
+call = lambda x: layer(x, x)
+if {trains}:
+    import tensorflow as tf
+    def call(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(layer(x, x, training=True))
+        return tape.gradient(loss, layer.trainable_variables)
+if {is_graph}:
+    import tensorflow as tf
+    call = tf.function(call, input_signature=[tf.TensorSpec((None, None, 256))])
+call(x[:, :9])
+def peak():
+    return int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0])
+before = peak()
+call(x)
+print("KB", peak() - before)
 """
 
 
@@ -271,8 +268,11 @@ print(peak(RelativeMultiHeadAttention(4, 64)), peak(keras.layers.MultiHeadAttent
 @pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "xla"])
 def test_memory_is_below_that_of_keras_s_layer(mode, trains):
     """2048 positions, 4 heads, 67 MB of scores; the graph does not know the length."""
-    script = MEMORY.format(is_graph=mode == "graph", trains=trains)
-    ours, theirs = map(int, run_python(script, KERAS_BACKEND=BACKEND).split()[-2:])
+    layers = ("keras.layers.MultiHeadAttention(4, 64)", "RelativeMultiHeadAttention(4, 64)")
+    environment = {"KERAS_BACKEND": keras.backend.backend()}
+    settings = {"is_graph": mode == "graph", "trains": trains}
+    scripts = (MEMORY.format(layer=layer, **settings) for layer in layers)
+    theirs, ours = (int(run_python(script, **environment).split("KB")[-1]) for script in scripts)
     assert ours < theirs, f"{ours} KB, Keras's layer {theirs} KB"
 
 
