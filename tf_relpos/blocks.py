@@ -219,6 +219,7 @@ class EncoderBlock(_Block):
         cache, cache_update_index: keys and values `[B, 2, S_max, N, D/N]` of earlier positions, and
             how many there are, for generation step by step; see `RelativeMultiHeadAttention`.
             `source_mask` is `[B, S_max]` then, and Keras's masks are not looked at.
+        mask: the Keras mask of `x`, `[B, S]`, where a wrapper such as `TimeDistributed` gives it.
 
     Returns:
         `[B, S, D]`, and the cache, written to, if one was given.
@@ -235,7 +236,10 @@ class EncoderBlock(_Block):
         use_causal_mask: bool = False,
         cache: Tensor | None = None,
         cache_update_index: int | Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
+        if mask is not None and cache is None and getattr(x, "_keras_mask", None) is None:
+            source_mask = both(source_mask, mask)
         mask = self._checked_mask(x, source_mask, cache, cache_update_index)
         y = self._before(x, self.self_attention_norm)
         found = self.self_attention(
@@ -259,6 +263,7 @@ class EncoderBlock(_Block):
         use_causal_mask: bool = False,
         cache: Tensor | None = None,
         cache_update_index: int | Tensor | None = None,
+        mask: Tensor | None = None,
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
         self._checked_mask(x, source_mask, cache, cache_update_index)
         x = self._symbolic(x)

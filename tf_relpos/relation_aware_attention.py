@@ -14,7 +14,7 @@ from tf_relpos.attention import EdgeAttention
 from tf_relpos.caches import given
 from tf_relpos.config import check_boolean, check_whole
 from tf_relpos.masks import both
-from tf_relpos.relations import check_relations
+from tf_relpos.relations import check_relations, check_tells_labels_apart
 from tf_relpos.tensor_ops import Shape, Tensor
 
 
@@ -151,11 +151,13 @@ class RelationAwareAttention(EdgeAttention):
         axis = self._positive_axes(len(query.shape))[0]
         keys = value.shape[axis] if cache is None else cache.shape[2]
         lengths = (query.shape[axis], keys)
-        relations = check_relations(relations, self.num_relations, lengths, query.shape[0])
         is_called = not isinstance(query, keras.KerasTensor)
+        if not is_called and self.autocast and "float" in str(getattr(relations, "dtype", "")):
+            check_tells_labels_apart(self.compute_dtype, self.num_relations)
+        relations = check_relations(relations, self.num_relations, lengths, query.shape[0])
         if len(relations.shape) == 3 and relations.shape[0] == 1:
             relations = relations[0]
-        elif relations.shape[0] == 1 and len(relations.shape) == 4 and is_called:
+        elif len(relations.shape) > 2 and relations.shape[0] in (1, None) and is_called:
             sizes = ops.shape(query)[0], *ops.shape(relations)[1:]
             relations = ops.broadcast_to(relations, sizes)
         return {"relations": relations}

@@ -8,6 +8,7 @@ or of a padded batch: with the operations of the backend, so that with TensorFlo
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ import numpy as np
 from keras import ops
 
 from tf_relpos.config import check_boolean, check_max_relative_position, check_whole, fits
-from tf_relpos.tensor_ops import Shape, Tensor, known_value
+from tf_relpos.tensor_ops import Shape, Tensor, check_is_padded, known_value
 
 
 def relative_position_ids(
@@ -111,7 +112,9 @@ def check_relations(
     shapes = "[T, S], [B, T, S] or [B, T, S, L]"
     if relations is None:
         raise ValueError(f"`relations` must be given: int labels {shapes}. Received: None")
+    check_is_padded("relations", relations)
     if "float" in str(getattr(relations, "dtype", "")) and known_value(relations) is None:
+        check_tells_labels_apart(relations.dtype, num_relations)
         relations = ops.cast(relations, "int32")
     relations = _as_labels("relations", relations, shapes)
     B, *pairs = relations.shape if len(relations.shape) > 2 else (1, *relations.shape)
@@ -123,6 +126,21 @@ def check_relations(
         )
     _check_below("relations", relations, "num_relations", num_relations)
     return relations
+
+
+def check_tells_labels_apart(dtype: Any, num_relations: int) -> None:
+    """Checks that labels below R are what they were before Keras made them floats of a dtype.
+
+    Raises:
+        ValueError: R is too large: half precision rounds labels to others.
+    """
+    dtype = keras.backend.standardize_dtype(dtype)
+    exact = {"bfloat16": 1 << 8, "float16": 1 << 11}.get(dtype, math.inf)
+    if num_relations - 1 > exact:
+        raise ValueError(
+            f"`relations` must be integers: labels above {exact} are others in {dtype}, of "
+            f"{num_relations} that there are. Received: dtype={dtype}"
+        )
 
 
 def _as_labels(name: str, labels: Any, shapes: str, ranks: Sequence[int] = ()) -> Tensor:
@@ -232,7 +250,7 @@ def _checked_edges(edges: Any, length: int | Tensor, num_labels: int) -> Tensor:
         if not edges.size and edges.ndim < 3:  # lists without an edge
             edges = np.zeros((*edges.shape, 3), "int32")
     _check_has_shape("edges", edges)
-    if edges.dtype == object:  # such as None
+    if isinstance(edges, np.ndarray) and edges.dtype.kind in "OSU":  # text, None, ...
         raise ValueError(f"{rule}. Received: {edges!r}")
     dtype = keras.backend.standardize_dtype(edges.dtype)
     if "int" not in dtype or len(edges.shape) not in (2, 3) or edges.shape[-1] not in (3, None):

@@ -54,7 +54,8 @@ class RelativeMultiHeadAttention(EdgeAttention):
             alone.
 
     Call arguments: those of `keras.layers.MultiHeadAttention`, and for decoding step by step
-        cache: `[B, 2, S_max, N, H]`, keys and values. Its length bounds the sequence.
+        cache: `[B, 2, S_max, N, H]`, keys and values, of the layer's compute dtype, in which it
+            comes back. Its length bounds the sequence.
         cache_update_index: an int or scalar int tensor n: the T given positions follow n that are
             in the cache. They are written to it at n, and queries sit at n .. n + T - 1; nothing
             beyond n + T is seen, and nothing later than itself by any query if `use_causal_mask`.

@@ -10,7 +10,8 @@ The searches see no model class. They want an object with
                                                        [B, ...] below a key "shared"
     step(token_ids [B, K], cache, index, memory)    -> logits [B, K, V], cache
 
-with ids in int32. `max_length`, L, is an int where it is known and a scalar int32 tensor in a graph
+with ids in int32. The start may be the padding or the end, as it is in models of others, and the
+padding the end. `max_length`, L, is an int where it is known and a scalar int32 tensor in a graph
 that will know it when it runs: the model may then let its cache grow from step to step, below a key
 "growing". That key says that shapes may change, so that sentences that are done leave the batch.
 
@@ -119,7 +120,8 @@ def greedy_search(model: Any, source_ids: Any, max_length: Any = None) -> tuple[
     def most_probable(logits, must_end, index):
         log_probs, tokens = _most_probable(logits, must_end, 1, model)
         best = ops.argmax(log_probs, axis=-1, keepdims=True)
-        return tuple(own_rows_at(x, best)[:, 0] for x in (tokens, log_probs))
+        token, gained = (own_rows_at(x, best)[:, 0] for x in (tokens, log_probs))
+        return ops.where(ops.isfinite(gained), token, model.config.pad_id), gained
 
     source_ids, limits, L = _source(model, source_ids, max_length)
     return _search_one(model, source_ids, most_probable, limits, L)
@@ -279,7 +281,7 @@ class _BeamSearch(NamedTuple):
     def extend(self, beam: _Beam, sentences: _Sentences) -> _Beam:
         """All hypotheses with one more token."""
         B, K = ops.shape(beam.tokens)[0], self.K
-        logits, cache = self.model.step(beam.tokens, beam.cache, beam.index, sentences.memory)
+        logits, cache = _step(self.model, beam.tokens, beam.cache, beam.index, sentences.memory)
         must_end = ops.expand_dims(beam.index + 1 >= sentences.limits, 1)
         log_probs, tokens = _most_probable(logits, must_end, K, self.model)  # [B, K, at least K]
         extensions = ops.expand_dims(beam.log_probs, -1) + log_probs
@@ -355,23 +357,24 @@ def _search_one(model, source_ids, pick, limits, longest):
     pad_id, start_id, end_id = _special_ids(model)
     B = ops.shape(source_ids)[0]
 
-    def is_open(index, tokens, ids, scores, cache):
-        return ops.any((tokens != end_id) & (tokens != pad_id)) & (index < longest)
+    def is_open(index, is_over, tokens, ids, scores, cache):
+        return ops.any(~is_over) & (index < longest)
 
-    def extend(index, tokens, ids, scores, cache):
-        logits, cache = model.step(ops.expand_dims(tokens, 1), cache, index, memory)
+    def extend(index, is_over, tokens, ids, scores, cache):
+        logits, cache = _step(model, ops.expand_dims(tokens, 1), cache, index, memory)
         chosen, gained = pick(logits[:, 0], index + 1 >= limits, index)
-        is_over = (tokens == end_id) | (tokens == pad_id)
         chosen = ops.where(is_over, pad_id, chosen)
         scores = scores + ops.where(is_over, _constant(0), gained)
-        return index + 1, chosen, _write(ids, chosen, index), scores, cache
+        is_over = is_over | (chosen == end_id) | (chosen == pad_id)
+        return index + 1, is_over, chosen, _write(ids, chosen, index), scores, cache
 
     with _weights_read_once(model):
-        _, _, ids, scores, _ = ops.while_loop(
+        *_, ids, scores, _ = ops.while_loop(
             is_open,
             extend,
             (
                 ops.convert_to_tensor(0, "int32"),
+                ops.zeros((B,), dtype="bool"),
                 ops.full((B,), start_id, dtype="int32"),
                 ops.full((B, longest), pad_id, dtype="int32"),
                 ops.zeros((B,), dtype="float32"),
@@ -385,6 +388,28 @@ def _special_ids(model):
     return model.config.pad_id, model.config.start_id, model.config.end_id
 
 
+def _step(model, tokens, cache, index, memory):
+    """The logits `[B, K, V]` and the cache that the model makes of the last tokens `[B, K]`."""
+    found = model.step(tokens, cache, index, memory)
+    if not (isinstance(found, (tuple, list)) and len(found) == 2):
+        raise ValueError(f"`model.step` must give back logits and the cache. Received: {found!r}")
+    logits, cache = found
+    check_shape("logits", logits.shape, (None, None, None))
+    if max(_special_ids(model)) >= logits.shape[-1]:
+        raise ValueError(
+            f"`model.config` must have ids below the number of logits, {logits.shape[-1]}. "
+            f"Received: pad_id, start_id, end_id = {_special_ids(model)}"
+        )
+    return logits, cache
+
+
+def _may_follow(model, token):
+    """Whether a token may: neither the padding nor the start, unless that is the end as well."""
+    pad_id, start_id, end_id = _special_ids(model)
+    allowed = (token != pad_id) & (token != start_id)
+    return allowed | (token == end_id) if end_id in (pad_id, start_id) else allowed
+
+
 def _source(model, source_ids, max_length):
     """The source, int32 `[B, S]`; how many tokens each sentence may take, int32 `[B]`; and the
     most, L."""
@@ -393,6 +418,8 @@ def _source(model, source_ids, max_length):
             f"`model` must be a Transformer, or have {', '.join(_SEARCHED)} as it has. "
             f"Received: model={model!r}, without {missing[0]}"
         )
+    for name in ("pad_id", "start_id", "end_id"):
+        check_whole(f"model.config.{name}", getattr(model.config, name, None), least=0)
     source_ids = check_ids("source_ids", source_ids, getattr(model.config, "vocabulary_size", None))
     check_shape("source_ids", source_ids.shape, (None, None))
     source_ids = ops.cast(source_ids, "int32")
@@ -456,11 +483,10 @@ def _log_probs(logits, must_end, model):
 
     Padding and the start id never may, and where `must_end` (broadcast over V), the end alone.
     """
-    pad_id, start_id, end_id = _special_ids(model)
     log_probs = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
     token = ops.arange(logits.shape[-1], dtype="int32")
-    allowed = (token != pad_id) & (token != start_id)
-    allowed = allowed & ((token == end_id) | ~ops.expand_dims(must_end, -1))
+    is_end = token == model.config.end_id
+    allowed = _may_follow(model, token) & (is_end | ~ops.expand_dims(must_end, -1))
     return ops.where(allowed, log_probs, _constant(-np.inf))
 
 
@@ -476,7 +502,7 @@ def _most_probable(logits, must_end, count, model):
         float32 log-probabilities and int32 tokens `[..., at least count or else V]`. Those that may
         not follow have -inf; the others are most probable first, and of equal ones the first.
     """
-    pad_id, start_id, end_id = _special_ids(model)
+    end_id = model.config.end_id
     logits = ops.cast(logits, "float32")
     best, tokens = _top_k(logits, count + 2)  # two of which may be the padding and the start
     largest = best[..., :1]
@@ -485,7 +511,7 @@ def _most_probable(logits, must_end, count, model):
     is_first = ops.arange(ops.shape(tokens)[-1], dtype="int32") == 0
     best = ops.where(must_end, logits[..., end_id : end_id + 1], best)
     tokens = ops.where(must_end, end_id, tokens)
-    allowed = ops.where(must_end, is_first, (tokens != pad_id) & (tokens != start_id))
+    allowed = ops.where(must_end, is_first, _may_follow(model, tokens))
     return ops.where(allowed, best - total, _constant(-np.inf)), tokens
 
 

@@ -379,3 +379,55 @@ def test_no_relations_are_needed_when_both_terms_are_off(rng):
     x = rng.normal(size=(B, 5, D)).astype("float32")
     layer = RelationAwareAttention(N, H, 7, relation_keys=False, relation_values=False)
     assert layer(x, x).shape == (B, 5, D)
+
+
+@pytest.mark.tensorflow_only
+def test_ragged_relations_are_refused(rng):
+    import tensorflow as tf
+
+    x = rng.normal(size=(B, 5, D)).astype("float32")
+    with pytest.raises(ValueError, match="`relations` must be padded to one length"):
+        RelationAwareAttention(N, H, 7)(x, x, relations=tf.ragged.constant([[[0, 1], [0]]]))
+
+
+@pytest.mark.parametrize("policy, most", [("mixed_bfloat16", 257), ("mixed_float16", 2049)])
+def test_labels_that_half_precision_would_take_for_others_are_refused(policy, most):
+    """Keras makes floats of the compute dtype of floats that a model is given."""
+    x, floats = keras.Input([5, D]), keras.Input([5, 5])
+    layer = RelationAwareAttention(N, H, most, dtype=policy)
+    model = keras.Model([x, floats], layer(x, x, relations=floats))
+    if BACKEND != "torch":  # where all values are known
+        randomize(layer, np.random.default_rng(0))
+        arrays = np.ones((B, 5, D), "float32"), np.full((B, 5, 5), most - 1)
+        expected = layer(arrays[0], arrays[0], relations=arrays[1])
+        assert_close(model.predict(arrays, verbose=0), to_numpy(expected), tolerance=0.02)
+    layer = RelationAwareAttention(N, H, most + 1, dtype=policy)
+    layer(x, x, relations=keras.Input([5, 5], dtype="int32"))
+    with pytest.raises(ValueError, match=f"`relations` must be integers: labels above {most - 1}"):
+        layer(x, x, relations=floats)
+
+
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize(
+    "options", [{}, {"compatibility": "additive"}], ids=["product", "additive"]
+)
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("form", [(1, 5, 7), (1, 5, 7, 3)], ids=str)
+def test_labels_of_all_sentences_in_a_graph_that_knows_no_length(
+    rng, form, implementation, options
+):
+    import tensorflow as tf
+
+    arrays = random_inputs(rng, B, 5, 7, D)
+    labels = rng.integers(-1, 5, form, dtype="int32")
+    options = {"implementation": implementation, **options}
+    layer = build(RelationAwareAttention, rng, arrays, 5, relations=labels, **options)
+    spec = tf.TensorSpec([None] * 2 + [D])
+    function = tf.function(
+        lambda query, value, labels: layer(query, value, relations=labels),
+        input_signature=[spec, spec, tf.TensorSpec([None] * len(form), "int32")],
+    )
+    expected = layer(arrays["query"], arrays["value"], relations=labels)
+    assert_close(function(arrays["query"], arrays["value"], labels), expected)
+    several = np.broadcast_to(labels, (B, *form[1:]))
+    assert_close(function(arrays["query"], arrays["value"], several), expected)

@@ -334,3 +334,17 @@ def test_without_relative_positions_there_are_no_tables():
         assert len(found) == tables
         assert all(v.shape == (2 * k + 1, H) for v in found)
     assert keras.saving.get_registered_name(EncoderBlock) == "tf_relpos>EncoderBlock"
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_a_wrapper_hands_the_mask_on(rng, norm):
+    """Documents of sentences of words: `TimeDistributed` calls the block, with a mask."""
+    embed = keras.layers.Embedding(23, D, mask_zero=True)
+    block = EncoderBlock(D, INNER, N, max_relative_position=2, norm=norm)
+    documents = rng.integers(1, 23, (B, 3, S), dtype="int32")
+    documents[1, 1:, 4:] = 0
+    found = to_numpy(keras.layers.TimeDistributed(block)(embed(documents)))
+    assert_close(found[1, 1:, :4], block(embed(documents[1, 1:, :4])))
+    words = to_numpy(embed(documents[1]))
+    masked = block(words, np.ones((3, S), "bool"), mask=documents[1] != 0)
+    assert_close(to_numpy(masked)[1:, :4], found[1, 1:, :4])

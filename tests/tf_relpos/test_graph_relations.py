@@ -99,6 +99,7 @@ BAD = {
     "floats": ([(0.0, 1.0, 1.0)], {}, "integers.*float"),
     "pairs": ([(0, 1)], {}, r"\[M, 3\].*\(1, 2\)"),
     "ragged": ([[(0, 1, 0)], [(0, 1, 0), (1, 2, 0)]], {}, "padded with negative.*different leng"),
+    "text": ([("a", "b", "c")], {}, "`edges` must hold integers"),
     "nothing": (None, {}, "`edges` must hold integers"),
     "length": ([(0, 1, 0)], {"length": 2.5}, "`length` must be a whole number.*2.5"),
     "below": ([(0, 1, 0)], {"length": -1}, "`length` must be a whole number.*-1"),

@@ -1,5 +1,7 @@
 """Greedy, beam and sampling search against exhaustive and loop-by-loop search on a toy model."""
 
+from types import SimpleNamespace
+
 import keras
 import numpy as np
 import pytest
@@ -501,6 +503,58 @@ def test_bad_arguments_are_refused(rng, search, bad, message):
 def test_what_is_no_model_to_search_with_is_refused(search, model):
     with pytest.raises(ValueError, match="`model` must be a Transformer, or have config, encode, "):
         search(model, padded(SOURCES))
+
+
+def with_ids(model, **ids):
+    model.config = SimpleNamespace(**{**vars(model.config), **ids})
+    return model
+
+
+@pytest.mark.parametrize("search", [beam_search, greedy_search, sample])
+@pytest.mark.parametrize("pad, start, end", [(0, 0, 1), (0, 1, 1), (1, 2, 1), (1, 1, 1)])
+def test_start_padding_and_end_may_be_one(search, pad, start, end):
+    """As in T5, whose start is the padding, BART, whose start is the end, and GPT-2."""
+    script = np.full((5, 6), 0.01)
+    script[range(3), [3, 4, end]] = 0.95
+    script[3:, 5] = 0.95
+    model = with_ids(Scripted(script), pad_id=pad, start_id=start, end_id=end)
+    options = {} if search is greedy_search else {"temperature": 1e-3, "seed": 0}
+    options = {"nbest": 1} if search is beam_search else options
+    ids, scores = search(model, np.array([[5, 5]]), max_length=5, **options)
+    assert to_numpy(ids).reshape(-1).tolist() == [3, 4, end, pad, pad]
+    expected = 3 * np.log(0.95 / script[0].sum())
+    if search is beam_search:
+        expected /= (8 / 6) ** 0.6
+    assert_close(to_numpy(scores).reshape(-1), [expected], tolerance=1e-4)
+
+
+@pytest.mark.parametrize("search", [greedy_search, sample])
+def test_a_sentence_ends_where_nothing_may_follow(search):
+    model = Scripted(np.ones((4, 6)))
+    model.logits[0, END + 1] = 9
+    model.logits[1:] = -np.inf
+    model.logits[1:, [PAD, START]] = 0
+    ids, scores = search(model, np.array([[5, 5]]), max_length=4)
+    assert to_numpy(ids)[0].tolist() == [END + 1, PAD, PAD, PAD]
+    assert np.isneginf(to_numpy(scores))
+
+
+@pytest.mark.parametrize("search", [beam_search, greedy_search, sample])
+@pytest.mark.parametrize(
+    "ids, change, message",
+    [
+        ({"end_id": 7}, None, r"ids below the number of logits, 7. .*\(0, 2, 7\)"),
+        ({"pad_id": None}, None, "`model.config.pad_id` must be a whole number >= 0.*None"),
+        ({}, lambda logits, cache: logits, "`model.step` must give back logits and the cache"),
+        ({}, lambda logits, cache: (logits[:, 0], cache), "`logits` must have the shape"),
+    ],
+)
+def test_what_a_model_must_not_do_is_told(rng, monkeypatch, search, ids, change, message):
+    model = with_ids(Toy(rng), **ids)
+    if change:
+        monkeypatch.setattr(model, "step", lambda *a: change(*Toy.step(model, *a)))
+    with pytest.raises(ValueError, match=message):
+        search(model, padded(SOURCES), max_length=3)
 
 
 @pytest.mark.parametrize("search", [beam_search, greedy_search, sample])
