@@ -4,6 +4,7 @@ import gc
 import logging
 import os
 import shutil
+import signal
 import zlib
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -16,6 +17,9 @@ if (
 
 import numpy as np
 import pytest
+
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # so do shells for what they start with `&`
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser):

@@ -22,6 +22,7 @@ from pipelines.training.devices import description
 from pipelines.training.schedule import warmup_then_cosine
 
 _LOG = logging.getLogger(__name__)
+_FIELDS = {"position": str, "seed": int, "test": float, "longer": float}  # of a run, some of them
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def compare(
         InputError: the file cannot be read or written, or is of another comparison.
     """
     settings = dataclasses.asdict(config)
-    found = read_comparison(output, settings)
+    found = read_comparison(output, settings, _FIELDS)
     done = {(run["seed"], run["position"]) for run in found["runs"]}
     wanted = [each for each in itertools.product(seeds, POSITIONS) if each not in done]
     if not wanted:

@@ -16,6 +16,7 @@ from pipelines.data.dataset import END_ID, PAD_ID, START_ID, UNKNOWN_ID
 from pipelines.data.subword_model import read_model
 from pipelines.errors import InputError
 from pipelines.files.atomic import new_file
+from pipelines.importing import silence
 from pipelines.interruption import in_a_thread
 
 # The four special ids, the 256 bytes of `byte_fallback`, and one character; or one word.
@@ -193,8 +194,9 @@ class _Subwords(SentencepieceTokenizer):
     """
 
     def __init__(self, model: bytes):
-        super().__init__(model, out_type=tf.int32, add_eos=True)
-        self._model_resource = _NamedModel(model)
+        with silence():  # of models of words it tells that they are not normalized
+            super().__init__(model, out_type=tf.int32, add_eos=True)
+            self._model_resource = _NamedModel(model)
 
 
 class _NamedModel(tf.saved_model.experimental.TrackableResource):

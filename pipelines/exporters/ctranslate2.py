@@ -17,7 +17,7 @@ from pipelines.exporters.quantization import QUANTIZATIONS, Quantization, check_
 from pipelines.files.atomic import new_directory
 from pipelines.importing import import_optional
 from pipelines.progress import progress
-from pipelines.translators.ctranslate2 import TOKENIZER_FILE
+from pipelines.translators.ctranslate2 import TOKENIZER_FILE, pieces_of
 from tf_relpos import RelativeMultiHeadAttention, Transformer
 from tf_relpos.blocks import LAYER_NORM_EPSILON
 from tf_relpos.search import EXTRA_LENGTH
@@ -62,7 +62,7 @@ def export_ctranslate2(
         raise InputError(f"output {directory} exists already: choose another --output")
     exportable.check_is_not_quantized()
     spec = _specification(translator.model, translator.max_source_length)
-    pieces = _pieces(exportable.tokenizer())
+    pieces = pieces_of(sentencepiece.SentencePieceProcessor(model_proto=exportable.tokenizer()))
     spec.register_source_vocabulary(pieces)
     spec.register_target_vocabulary(pieces)
     spec.register_file(str(exportable.tokenizer_path), TOKENIZER_FILE)
@@ -96,11 +96,6 @@ def _check_convertible(model: Transformer) -> None:
             "has one for each (heads_share_relative_embedding is False): export a saved_model or "
             "tflite, or train with --heads_share_relative_embedding true"
         )
-
-
-def _pieces(tokenizer: bytes) -> list[str]:
-    processor = sentencepiece.SentencePieceProcessor(model_proto=tokenizer)
-    return [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
 
 
 def _specification(model: Transformer, max_source_length: int) -> Any:

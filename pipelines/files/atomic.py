@@ -178,6 +178,10 @@ def _lock_of(path: Path, what: Path, name: str) -> IO[bytes]:
                 return file
             file.close()  # whoever held it has removed it
     except OSError as error:
+        if path.parent.is_symlink() and not path.parent.exists():
+            raise InputError(
+                f"{name} is a link to {os.readlink(path.parent)}, which does not exist"
+            ) from error
         raise InputError(f"cannot write to {name}: {error.strerror}") from error
 
 

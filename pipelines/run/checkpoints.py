@@ -87,9 +87,16 @@ class Checkpoints:
         Raises:
             InputError: it cannot be read.
         """
-        best = read_json(self.best_path)
-        if best is not None and not (isinstance(best, dict) and isinstance(best.get("step"), int)):
-            raise InputError(f"{self.best_path} cannot be read: it must have a step and a score")
+        remedy = "train on, which writes it anew, or choose another --checkpoint"
+        try:
+            best = read_json(self.best_path)
+        except InputError as error:
+            raise InputError(f"{error}: {remedy}") from error
+        step = best.get("step") if isinstance(best, dict) else None
+        if best is not None and not (type(step) is int and step > 0):
+            raise InputError(
+                f"{self.best_path} cannot be read: it must have a step and a score: {remedy}"
+            )
         return best
 
     def provenance(self) -> dict[str, Any]:
@@ -194,7 +201,8 @@ class Checkpoints:
         path = self._step_path(best["step"])
         if not path.exists():
             raise InputError(
-                f"run directory {self.path.parent} has lost its best checkpoint, {path}"
+                f"run directory {self.path.parent} has lost {path}, the best checkpoint by its "
+                f"{self.best_path.name}"
             )
         return path
 

@@ -168,10 +168,18 @@ class RunDirectory:
         Raises:
             InputError: it cannot be read.
         """
-        scores = read_json(self.scores_path)
-        if not isinstance(scores, list | None):
-            raise InputError(f"{self.scores_path} cannot be read: it must have a list")
-        return scores or []
+        remedy = "correct it or remove it"
+        try:
+            scores = read_json(self.scores_path)
+        except InputError as error:
+            raise InputError(f"{error}: {remedy}") from error
+        if scores is None:
+            return []
+        if not (isinstance(scores, list) and all(isinstance(record, dict) for record in scores)):
+            raise InputError(
+                f"{self.scores_path} cannot be read: it must have a list of records: {remedy}"
+            )
+        return scores
 
     def add_score(self, record: dict[str, Any]) -> None:
         """Appends to `scores.json`, unless it is there: a run may be killed after its scoring.

@@ -29,6 +29,8 @@ from pipelines.training.devices import description
 from tf_relpos.query_blocks import lengths_up_to
 
 _LOG = logging.getLogger(__name__)
+_CURVES = ("step", "validation_loss", "validation_accuracy")
+_FIELDS = {"relations": str, "seed": int, **dict.fromkeys(_CURVES, list), "bleu": float}
 
 KINDS = ("order", "both")  # positions alone, and with dependencies
 EXTRA_WORDS = 10  # a translation may be this many words longer than its source
@@ -75,7 +77,7 @@ def compare(
     """
     settings = dataclasses.asdict(config)
     settings["model"].pop("relations")
-    found = read_comparison(output, settings)
+    found = read_comparison(output, settings, _FIELDS)
     done = {(run["seed"], run["relations"]) for run in found["runs"]}
     wanted = [each for each in itertools.product(seeds, KINDS) if each not in done]
     steps = config.steps * (len(done) + len(wanted))

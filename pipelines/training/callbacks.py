@@ -66,7 +66,7 @@ class ValidationAndCheckpoints(AfterCounting):
 
 
 class Interruption(keras.callbacks.Callback):
-    """Ends training after the current update when SIGINT or SIGTERM arrives at any worker.
+    """Ends training after the current update when SIGINT, SIGTERM or SIGHUP arrives at any worker.
 
     A second signal of the same kind has its usual effect.
 
@@ -81,8 +81,9 @@ class Interruption(keras.callbacks.Callback):
         self._previous: dict[int, Any] = {}
 
     def on_train_begin(self, logs=None):
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._previous[number] = signal.signal(number, self._receive)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:  # as shells and `nohup` ask for
+                self._previous[number] = signal.signal(number, self._receive)
 
     def _receive(self, number, frame):
         self.signal = signal.Signals(number)

@@ -11,11 +11,13 @@ from typing import NamedTuple
 import sentencepiece
 
 from pipelines.errors import InputError, first_line
+from pipelines.files.records import read_json
 from pipelines.importing import import_optional
 from pipelines.translators.base import BATCH_SIZE, TextTranslator, Translation, check_search
 from tf_relpos.config import ALPHA, BEAM_SIZE
 
 TOKENIZER_FILE = "tokenizer.model"
+_VOCABULARY_FILE = "shared_vocabulary.json"  # which CTranslate2 reads
 
 _PAD, _START = "<pad>", "<s>"
 _LONGEST = 1 << 20  # subwords that can be asked for
@@ -57,11 +59,7 @@ class CTranslate2Translator(TextTranslator):
         ctranslate2.set_log_level(logging.ERROR)
         try:
             self._limits = _limits(Path(path))
-            self._subwords = sentencepiece.SentencePieceProcessor(
-                model_file=str(Path(path) / TOKENIZER_FILE)
-            )
-            if self._subwords.eos_id() < 0:
-                raise ValueError(f"{TOKENIZER_FILE} must have an end mark")
+            self._subwords = _subwords(Path(path))
             # Batches side by side, a thread for each: threads that share a batch wait for each
             # other, which is many times slower as soon as the machine is doing something else.
             self._threads = threads or os.cpu_count() or 1
@@ -129,6 +127,23 @@ class CTranslate2Translator(TextTranslator):
 class _Limits(NamedTuple):
     max_source_length: int  # subwords of a source that are read, its end included
     extra_length: int  # a translation has at most so many more
+
+
+def pieces_of(subwords: sentencepiece.SentencePieceProcessor) -> list[str]:
+    """The subwords by their ids."""
+    return [subwords.id_to_piece(i) for i in range(subwords.get_piece_size())]
+
+
+def _subwords(path: Path) -> sentencepiece.SentencePieceProcessor:
+    """The tokenizer of the directory, which must be that of its model."""
+    file, vocabulary = path / TOKENIZER_FILE, path / _VOCABULARY_FILE
+    try:
+        subwords = sentencepiece.SentencePieceProcessor(model_file=str(file))
+    except (OSError, RuntimeError) as error:
+        raise InputError(f"{file} cannot be read: {first_line(error)}") from error
+    if pieces_of(subwords) != read_json(vocabulary):
+        raise InputError(f"{file} is of another model: its subwords must be those of {vocabulary}")
+    return subwords
 
 
 def _limits(path: Path) -> _Limits:

@@ -209,8 +209,30 @@ def test_a_file_that_cannot_be_read_is_not_damaged(run, trained):
 
 def test_a_lost_best_checkpoint_is_told(run, trained):
     shutil.rmtree(run.checkpoints.path / "step-00000001")
-    with pytest.raises(InputError, match="has lost its best checkpoint, .*step-00000001"):
+    told = "has lost .*step-00000001, the best checkpoint by its best.json"
+    with pytest.raises(InputError, match=told):
         run.checkpoints.load(trained[0], "best")
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"step": true}', '{"step": -40, "bleu": 1}'])
+def test_a_damaged_best_json_is_told_with_the_remedy(run, text):
+    run.checkpoints.best_path.write_text(text)
+    with pytest.raises(InputError, match="best.json cannot be read: .*: train on, which writes"):
+        run.choose()
+
+
+@pytest.mark.parametrize("text", ["[1,2", "{}", '[1, "x"]'])
+def test_damaged_scores_are_told_with_the_remedy(run, text):
+    run.scores_path.write_text(text)
+    with pytest.raises(InputError, match="scores.json cannot be read: .*: correct it or remove it"):
+        run.scores()
+
+
+def test_a_run_directory_that_is_a_link_to_nothing_is_told(tmp_path):
+    (tmp_path / "link").symlink_to("nowhere")
+    told = "run_dir .*link is a link to nowhere, which does not exist"
+    with pytest.raises(InputError, match=told), RunDirectory(tmp_path / "link").locked():
+        pass
 
 
 # Damaged, edited, exchanged files beside them

@@ -47,7 +47,7 @@ def test_checkpoints_by_time():
     assert checkpoints_of(3, minutes=1e-9) == [(5, False), (6, False), (7, False)]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_training_after_the_update(number, capfd):
     previous = signal.getsignal(number)
     interruption = callbacks.Interruption(Workers(tf.distribute.get_strategy()))
@@ -64,6 +64,21 @@ def test_a_signal_ends_training_after_the_update(number, capfd):
     interruption.on_train_end()
     assert all(signal.getsignal(n) != interruption._receive for n in interruption._previous)
     assert "saving after this step" in capfd.readouterr().err
+
+
+def test_a_signal_that_is_ignored_is_left_so():
+    """As `nohup` does, and shells of what they start with `&`."""
+    previous = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    interruption = callbacks.Interruption(Workers(tf.distribute.get_strategy()))
+    try:
+        interruption.on_train_begin()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        os.kill(os.getpid(), signal.SIGHUP)
+        interruption.on_train_end()
+        assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, previous)
+    assert interruption.signal is None
 
 
 def test_an_update_that_is_not_finite_ends_training():
