@@ -108,6 +108,8 @@ class Parser(simple_parsing.ArgumentParser):
             sys.exit()
         given = given_flags(arguments)
         for name in given:
+            if name.removeprefix("no") in self._booleans() and name.startswith("no"):
+                raise InputError(f"--{name} is no flag: give --{name[2:]}=false")
             if given.count(name) > 1:
                 raise InputError(f"--{name} must be given once, got it {given.count(name)} times")
         with flags_of_file(underscored(arguments), *self._dataclasses) as words:
@@ -119,6 +121,10 @@ class Parser(simple_parsing.ArgumentParser):
                 raise
             except ValueError as error:
                 raise InputError(first_line(error)) from error
+
+    def _booleans(self) -> set[str]:
+        fields = (field for each in self._dataclasses for field in dataclasses.fields(each))
+        return {field.name for field in fields if field.type in (bool, "bool")}
 
     def _check_texts(self, parsed: argparse.Namespace) -> None:
         """Refuses texts without a character and lists without a value, such as a shell makes of a

@@ -120,7 +120,9 @@ def _generalize(asked: Asked, output: Path) -> list[Path] | signal.Signals:
         check_cutoffs,
         check_words,
     )
+    from pipelines.training.devices import make_strategy
 
+    make_strategy(asked.config.training)  # before TensorFlow reads the text
     flags, corpus = asked.flags, asked.corpus
     assert corpus  # since --prepared is refused
     task: Task

@@ -46,9 +46,10 @@ class TranslateFlags:
     """print this many hypotheses of each sentence: its number, the score and the text,
     separated by tabs"""
     beam_size: int | None = None
-    """hypotheses kept; 1 is greedy search; 4 unless given, or what a model was exported with"""
+    """hypotheses kept; 1 is greedy search; 4 unless given. What has been exported as SavedModel
+    keeps what it was exported with, where nbest, beam_size and alpha are all left out"""
     alpha: float | None = None
-    """length penalty; 0.6 unless given, or what a model was exported with"""
+    """length penalty; 0.6 unless given, and see beam_size"""
     checkpoint: str | None = checkpoint_flag()
     sample: bool = False
     """draw translations from the model of a run directory instead of searching for the best, as
@@ -139,7 +140,7 @@ def _lines_left() -> int | None:
             return None
         place, lines = os.lseek(0, 0, os.SEEK_CUR), 0
         while block := os.pread(0, 1 << 20, place):
-            if block.startswith(b"\x1f\x8b"):
+            if block.startswith((b"\x1f\x8b", b"\xfd7zXZ\0")):  # gzip, xz
                 return 0
             place, lines = place + len(block), lines + block.count(b"\n")
     except OSError:  # a closed one

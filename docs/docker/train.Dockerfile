@@ -11,7 +11,7 @@ ARG TENSORFLOW="tensorflow==2.21.*"
 COPY setup.cfg pyproject.toml README.md LICENSE /source/
 COPY tf_relpos /source/tf_relpos
 COPY pipelines /source/pipelines
-RUN pip install --no-cache-dir "$TENSORFLOW" "/source[pipelines]" && rm -r /source
+RUN pip install --no-cache-dir "$TENSORFLOW" "/source[export,plot,graphs]" && rm -r /source
 
 # What is read and written lies in the directory that is mounted here, data sets included.
 WORKDIR /work

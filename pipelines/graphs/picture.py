@@ -70,8 +70,10 @@ def _draw_graph(panel: Axes, graph: Graph, task: Task, classes: np.ndarray) -> N
         top = _arc(panel, node, source, 1, 0.25, "#999", T)
         panel.text((source + node) / 2, top, name, fontsize=7, ha="center", va="bottom")
     for node, name in enumerate(graph.names):
-        is_right = classes[node] == graph.targets[node]
         panel.text(node, -0.06, name, fontsize=9, ha="center", va="top")
+        if graph.targets[node] < 0:  # nobody asks for it
+            continue
+        is_right = classes[node] == graph.targets[node]
         told = task.classes[classes[node]]
         if not is_right:
             told += f"\n(is {task.classes[graph.targets[node]]})"

@@ -222,6 +222,8 @@ class _Told(keras.callbacks.Callback):
 
         The states of its generators are variables, but no weights, and are not saved.
         """
+        if self._began is not None:  # what is written between epochs does not count
+            self._began = time.perf_counter()
         states = [v for v in self.model.variables if v.path.endswith("seed_generator_state")]
         rng = np.random.default_rng((self.seed, epoch))
         for state in states:

@@ -13,6 +13,7 @@ from pipelines.reproduction.report import write_table
 from pipelines.reproduction.results import Text, check_finished, results
 from pipelines.reproduction.runs import runs_of, train_remaining
 from pipelines.reproduction.tables import Row, Table
+from pipelines.training.devices import make_strategy
 from pipelines.training.job import as_prepared, prepare_text
 
 
@@ -44,6 +45,7 @@ def reproduce(
         InputError: the user has to change something; before anything is trained, if that can be
             known.
     """
+    make_strategy(config.training)  # before TensorFlow reads the text
     if corpus is not None:
         prepared = prepare_text(config, corpus, output / "prepared")
     elif prepared_directory is not None:

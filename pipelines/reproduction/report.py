@@ -119,9 +119,11 @@ def conditions(found: Mapping[str, Any], text: str) -> str:
     signed = "; ".join(
         f"{_SIGNED[name]} `{signature}`" for name, signature in found["signatures"].items()
     )
+    training = config["training"]
+    tokens = training["tokens_per_replica"] * max(1, training.get("virtual_cpus", 0))
     what = (
-        f"Corpus {text}; preset {config['preset']}, {config['training']['steps']:,} updates of up "
-        f"to {config['training']['tokens_per_replica']:,} tokens a side"
+        f"Corpus {text}; preset {config['preset']}, {training['steps']:,} updates of up "
+        f"to {max(tokens, training.get('tokens_per_step', 0)):,} tokens a side"
     )
     if not runs:
         return f"{what}; no run is finished yet."

@@ -105,7 +105,8 @@ class CheckpointWriter(Checkpoints):
 
     @progress("averaging checkpoints")
     def average(self, model: Transformer, count: int) -> list[int]:
-        """Averages the weights of the last `count` checkpoints into `model` and `average/`.
+        """Averages the weights of the last `count` checkpoints into `model` and `average/`, once
+        training is over: the newest is one of them, wherever it was written.
 
         Returns:
             The steps averaged.
@@ -113,7 +114,7 @@ class CheckpointWriter(Checkpoints):
         Raises:
             InputError: one of them is damaged, or the average cannot be written.
         """
-        steps = self._averaged(count)
+        steps = sorted({*self._averaged(count), *self.steps()[-1:]})[-count:]
         try:
             checkpoint_files.load_average([self._step_path(step) for step in steps], model)
         except Damaged as error:

@@ -136,7 +136,8 @@ def as_prepared(config: RunConfig, settings: Mapping[str, Any]) -> RunConfig:
     """The configuration with what was decided when the corpus was prepared."""
     names = ("source_language", "target_language", "max_length", "num_shapes")
     decided = {name: settings[name] for name in names}
-    decided["subword_model"] = settings.get("subword_model")  # of late
+    if not config.corpus.tokenizer:
+        decided["subword_model"] = settings.get("subword_model")  # of late
     return dataclasses.replace(
         config,
         model=dataclasses.replace(config.model, vocabulary_size=settings["vocabulary_size"]),

@@ -13,7 +13,13 @@ import sentencepiece
 from pipelines.errors import InputError, first_line
 from pipelines.files.records import read_json
 from pipelines.importing import import_optional
-from pipelines.translators.base import BATCH_SIZE, TextTranslator, Translation, check_search
+from pipelines.translators.base import (
+    BATCH_SIZE,
+    TextTranslator,
+    Translation,
+    check_nbest,
+    check_search,
+)
 from tf_relpos.config import ALPHA, BEAM_SIZE
 
 TOKENIZER_FILE = "tokenizer.model"
@@ -37,6 +43,7 @@ class CTranslate2Translator(TextTranslator):
         path: the directory.
         beam_size: K, hypotheses kept; 1 is greedy search.
         alpha: length penalty.
+        nbest: hypotheses given back, all that are kept unless given.
         threads: of the processor, all unless given.
 
     Raises:
@@ -49,9 +56,12 @@ class CTranslate2Translator(TextTranslator):
         *,
         beam_size: int = BEAM_SIZE,
         alpha: float = ALPHA,
+        nbest: int | None = None,
         threads: int | None = None,
     ):
         check_search(beam_size=beam_size, alpha=alpha)
+        self.nbest = beam_size if nbest is None else nbest
+        check_nbest(self.nbest, beam_size)
         self.beam_size = beam_size
         self.alpha = alpha
         ctranslate2 = import_optional("ctranslate2", "ctranslate2")
@@ -88,7 +98,7 @@ class CTranslate2Translator(TextTranslator):
         for result in results:
             hypotheses = zip(result.hypotheses, result.scores, strict=True)
             translations = [self._translation(*hypothesis) for hypothesis in hypotheses]
-            yield sorted(translations, key=lambda t: t.score, reverse=True)
+            yield sorted(translations, key=lambda t: t.score, reverse=True)[: self.nbest]
 
     def _source_lengths(self, sentences: Sequence[str]) -> tuple[Sequence[int], int]:
         rows = self._subwords.encode(list(sentences))

@@ -94,8 +94,7 @@ def _open_tflite(path: str, settings: dict[str, Any]) -> TextTranslator:
 def _open_ctranslate2(path: str, settings: dict[str, Any]) -> TextTranslator:
     from pipelines.translators.ctranslate2 import CTranslate2Translator
 
-    settings.pop("nbest", None)  # it gives all that it keeps
-    return CTranslate2Translator(path, **settings)
+    return CTranslate2Translator(path, **{"nbest": 1, **settings})
 
 
 def _open_served(url: str, settings: dict[str, Any]) -> TextTranslator:

@@ -65,7 +65,7 @@ class GrpcServer:
             raise self._failure(error) from error
         try:
             return {name: _as_lists(tensor) for name, tensor in response.outputs.items()}
-        except (ArithmeticError, KeyError, TypeError, ValueError) as error:
+        except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"{self.name} does not answer as TensorFlow Serving does: {quoted(str(error))}"
             ) from error

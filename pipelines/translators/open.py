@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.errors import InputError
-from pipelines.translators.base import Sampling, TextTranslator
+from pipelines.translators.base import Sampling, TextTranslator, check_nbest
 from pipelines.translators.forms import FORMS, RUN_DIRECTORY, Form, open_runs
 
 
@@ -26,8 +26,9 @@ def open_translator(
             its newest version), a TFLite file, a CTranslate2 directory, or a served model's URL.
             Several run directories are an ensemble.
         nbest: hypotheses of each sentence that will be wanted, at most `beam_size`.
-        beam_size: hypotheses kept; what the model was exported with unless given, or 4.
-        alpha: length penalty; what the model was exported with unless given, or 0.6.
+        beam_size: hypotheses kept; 4 unless given. A SavedModel, served or not, keeps what it was
+            exported with where none of `nbest`, `beam_size` and `alpha` is given.
+        alpha: length penalty; 0.6 unless given, and as `beam_size`.
         checkpoint: of a run directory; what `RunDirectory.choose` names unless given.
         sample: draw from a run directory's model instead of searching.
         alignment: whether the translator is to have `align`, which that of one run directory can.
@@ -44,6 +45,7 @@ def open_translator(
             raise InputError(f"several models must be run directories, but {name} is {form.name}")
     given = {"beam_size": beam_size, "alpha": alpha, "checkpoint": checkpoint, "sample": sample}
     settings = {name: value for name, value in given.items() if value is not None}
+    check_nbest(nbest, max(nbest, 1) if beam_size is None else beam_size)
     if nbest > 1:
         settings["nbest"] = nbest
     if alignment:

@@ -28,11 +28,11 @@ def unpack(content: bytes) -> bytes:
     matrices = head["matrices"]
     rows = [rows for _, rows, _ in matrices]
     numbers = [rows * columns for _, rows, columns in matrices]
-    file, is_rest = np.zeros(head["size"], np.uint8), np.ones(head["size"], bool)
-    sizes = [file.size - 4 * sum(numbers), 4 * sum(rows), sum(numbers)]
-    body = np.frombuffer(content, np.uint8, offset=head_end)
-    if body.size != sum(sizes):
+    sizes = [head["size"] - 4 * sum(numbers), 4 * sum(rows), sum(numbers)]
+    if min(sizes) < 0 or head_end + sum(sizes) != len(content):
         raise ValueError("it is not as long as it says")
+    file, is_rest = np.zeros(head["size"], np.uint8), np.ones(head["size"], bool)
+    body = np.frombuffer(content, np.uint8, offset=head_end)
     rest, scales, integers = np.split(body, np.cumsum(sizes[:-1]))
     scales_of = np.split(scales.view(np.float32), np.cumsum(rows))[:-1]
     integers_of = np.split(integers.view(np.int8), np.cumsum(numbers))[:-1]

@@ -71,7 +71,12 @@ class LoadedModel:
                 f"model {self.name} must be a translator, whose signature {signature} takes "
                 f"{', '.join(inputs)}, but it takes {', '.join(dtypes)}"
             )
-        tensors = {name: tf.constant(inputs[name], dtypes[name]) for name in inputs}
+        try:
+            tensors = {name: tf.constant(inputs[name], dtypes[name]) for name in inputs}
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"model {self.name} must be a translator: {first_line(error)}"
+            ) from error
         try:
             outputs = function(**tensors)
         except tf.errors.InvalidArgumentError as error:

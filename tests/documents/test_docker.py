@@ -56,7 +56,7 @@ def test_the_one_that_trains_installs_the_package(metadata):
     assert all((ROOT / path).exists() for path in copied_by(TRAIN))
     assert all(rest.split()[-1].startswith("/source/") for rest in of(TRAIN, "COPY"))
     (command,) = of(TRAIN, "RUN")
-    assert "pip install" in command and "/source[pipelines]" in command
+    assert "pip install" in command and "/source[export,plot,graphs]" in command
     extras = metadata["options.extras_require"]["pipelines"].split("\n")
     assert arguments(TRAIN)["TENSORFLOW"].replace("==", " ==") in extras
     (entry,) = of(TRAIN, "ENTRYPOINT")

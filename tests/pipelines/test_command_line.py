@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from pipelines import train_wmt
+from pipelines.errors import InputError
 from tests.support.runs import call
 
 
@@ -54,3 +55,11 @@ def test_too_little_memory_is_one_line(monkeypatch, capsys, kind):
     assert call(main, [], monkeypatch) == 2
     told = capsys.readouterr().err
     assert told.startswith("error: there is not enough memory: ") and told.count("\n") == 1
+
+
+def test_the_other_spelling_of_a_switch_is_no_flag():
+    """It would pass by what is checked by names, and lose against a file."""
+    arguments = ["--noskip_non_finite"]
+    with pytest.raises(InputError, match="--noskip_non_finite is no flag: .*skip_non_finite=false"):
+        train_wmt.parse(arguments)
+    assert train_wmt.parse(["--skip_non_finite=false"])[0].training.skip_non_finite is False

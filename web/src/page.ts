@@ -41,6 +41,7 @@ function ask(): void {
   }
   newest = { number: newest.number + 1, lines };
   results.begin(lines.length);
+  byId("failure").textContent = "";
   copy.disabled = true;
   if (isReady && lines.length) say("Translating…");
   worker.postMessage(newest);
@@ -93,6 +94,7 @@ function say(text: string): void {
 
 function fail(message: string): void {
   bar.hidden = true;
+  results.end();
   byId("failure").textContent = isReady
     ? `Translating has failed: ${message}`
     : `The translator cannot be started: ${message}`;

@@ -14,12 +14,18 @@ const worker = self as unknown as ServiceWorkerGlobalScope;
 const PREFIX = `tf_relpos ${worker.registration.scope} `;
 const CACHE = PREFIX + VERSION;
 const INDEX = "index.html";
+// Others may lie in the same folder: they remain as their server sends them.
+const OWN = new Set(
+  ["", ...Object.keys(settings.files)].map(
+    (name) => new URL(name, worker.registration.scope).pathname,
+  ),
+);
 
 worker.addEventListener("install", (event) => event.waitUntil(keep()));
 worker.addEventListener("activate", (event) => event.waitUntil(takeOver()));
 worker.addEventListener("fetch", (event) => {
   const url = new URL(event.request.url);
-  if (event.request.method === "GET" && url.href.startsWith(worker.registration.scope)) {
+  if (event.request.method === "GET" && url.origin === location.origin && OWN.has(url.pathname)) {
     event.respondWith(answer(event.request, url));
   }
 });
@@ -31,7 +37,9 @@ async function keep(): Promise<void> {
     (name) => !name.startsWith(`${RUNTIME}/`) || runtimes.some((own) => name.startsWith(`${own}.`)),
   );
   const cache = await caches.open(CACHE);
-  await cache.addAll(names.map((name) => (name === INDEX ? "./" : name)));
+  // The browser may still hold files of the version before: the server is asked whether they are new.
+  const fresh = { cache: "no-cache" } as const;
+  await cache.addAll(names.map((name) => new Request(name === INDEX ? "./" : name, fresh)));
 }
 
 async function takeOver(): Promise<void> {

@@ -34,7 +34,7 @@ export interface SubwordModel {
   escapeWhitespaces: boolean;
 }
 
-const decoder = new TextDecoder();
+const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
 const text = (bytes: Uint8Array): string => decoder.decode(bytes);
 
 export function readSubwordModel(file: Uint8Array): SubwordModel {

@@ -123,3 +123,11 @@ def test_damage_is_told(content, tmp_path, damage):
     path.write_bytes(damage(pack(content[1])))
     with pytest.raises(InputError, match=r"model\.packed is damaged$"):
         TFLiteTranslator(path)
+
+
+@pytest.mark.parametrize("size", [600_000_000_000, 0, -1])
+def test_one_that_is_not_as_long_as_it_says_takes_no_memory(size):
+    head = json.dumps({"matrices": [[0, 1, 1]], "size": size}).encode()
+    content = PACKED + len(head).to_bytes(4, "little") + head
+    with pytest.raises(ValueError, match="it is not as long as it says"):
+        unpack(content)

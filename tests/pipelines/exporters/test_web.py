@@ -7,6 +7,8 @@ compares 500 sentences on a run of one's own.
 
 import os
 import random
+import shutil
+import time
 from itertools import islice
 from urllib.parse import urlsplit
 
@@ -164,6 +166,19 @@ def test_nothing_is_asked_of_a_server_after_loading(seen):
 
 def test_opens_without_a_network(seen):
     assert seen["offline"] == seen["translations"]
+
+
+def test_another_export_takes_the_place_of_the_one_before(site, tmp_path):
+    """Whatever the browser still holds of that; and other pages remain as they are."""
+    directory = shutil.copytree(site, tmp_path / "served")
+    (directory / "other").mkdir()
+    (directory / "other" / "index.html").write_text("<!doctype html><title>other</title>")
+    long_ago = time.time() - 1e7  # for which a browser takes what it has to be fresh for days
+    for path in directory.rglob("*"):
+        os.utime(path, (long_ago, long_ago))
+    with served(directory) as (url, _):
+        found = run_node("update.mjs", {"url": url, "directory": str(directory)})
+    assert found == {"isolated": [True, False], "kept": [True, True, True]}
 
 
 def test_takes_threads_where_it_is_isolated(seen):

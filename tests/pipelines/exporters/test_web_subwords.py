@@ -22,7 +22,20 @@ BLOCKS = [
     *((0x4E00, 0x9FFF), (0xAC00, 0xD7A3), (0xF900, 0xFDFF), (0xFE70, 0xFFFF), (0x1D400, 0x1D7FF)),
     *((0x1F300, 0x1F9FF), (0x20000, 0x2A6DF), (0x00, 0x1F), (0xE0000, 0xE007F)),
 ]
-WORDS = ["the", "old", "dog", "sees", "the", "house", "der", "alte", "Hund", "läuft", "Fluß"]
+WORDS = [
+    "the",
+    "old",
+    "dog",
+    "sees",
+    "the",
+    "house",
+    "der",
+    "alte",
+    "Hund",
+    "läuft",
+    "Fluß",
+    "\ufeffHaus",
+]
 SPACES = [" ", "  ", "\u3000", "\u00a0", "\t", "\u2581", " \u2581", "\u200b"]
 ODD = [
     "",

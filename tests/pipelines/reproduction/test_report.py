@@ -4,7 +4,7 @@ import struct
 
 import pytest
 
-from pipelines.reproduction.report import draw, markdown, write_table
+from pipelines.reproduction.report import conditions, draw, markdown, write_table
 
 RUN = {
     "beam_size": 4, "alpha": 0.6, "device": "CPU", "date": "2026-11-22", "commit": "abc",
@@ -22,6 +22,15 @@ def row(name, scores, paper, tests=()):
         "against_baseline": [{"difference": d, "p_value": p} for d, p in tests],
         **({"bleu": summary, "chrf": {"mean": 70.0, "deviation": None}} if scores else {}),
     }
+
+
+def test_an_update_has_the_tokens_of_all_replicas(found):
+    training = found["config"]["training"]
+    assert "of up to 2,048 tokens a side" in conditions(found, "demo")
+    training["virtual_cpus"] = 2
+    assert "of up to 4,096 tokens a side" in conditions(found, "demo")
+    training["tokens_per_step"] = 8192
+    assert "of up to 8,192 tokens a side" in conditions(found, "demo")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from pipelines import reproduce
-from pipelines.reproduction import tables
+from pipelines.reproduction import job, tables
 from tests.support.runs import call, flags, interrupted, train_flags
 
 pytestmark = pytest.mark.tensorflow_only
@@ -68,6 +68,22 @@ def test_tables_share_runs(table, tmp_path):
         assert status == 2 and "run 1 of" not in told
         ((name, value),) = values.items()
         assert f"relative-k16-seed1 was started with {name} " in told and f"not {value}" in told
+
+
+def test_subwords_of_ones_own(table, trained_run, monkeypatch):
+    """Replicas are made before TensorFlow reads any text: afterwards a CPU cannot be split."""
+    order = []
+    for name in ("make_strategy", "prepare_text"):
+        known = getattr(job, name)
+        monkeypatch.setattr(
+            job, name, lambda *a, known=known, name=name: order.append(name) or known(*a)
+        )
+    own = {"tokenizer": trained_run / "tokenizer.model", "vocabulary_size": None}
+    status, told, found = table(3, "values", steps=2, **own)
+    assert status == 0, told
+    assert order == ["make_strategy", "prepare_text"]
+    (row,) = (row for row in found["rows"] if row["runs"])
+    assert row["name"] == "values" and found["config"]["corpus"]["subword_model"] is None
 
 
 def test_on_the_papers_corpus_each_table_scores_what_the_paper_did(table, monkeypatch):

@@ -72,12 +72,13 @@ def test_the_last_and_the_best_are_kept(checkpoints, model, optimizer):
     assert checkpoints.best() == {"step": 2, "bleu": 31.5}
 
 
-def test_those_of_interruptions_go_and_are_not_averaged(checkpoints, model, optimizer):
+def test_those_of_interruptions_go_and_are_averaged_at_the_end_alone(checkpoints, model, optimizer):
     for step in (10, 20):
         checkpoints.save(model, optimizer, RunState(step), keep=2)
     checkpoints.save(model, optimizer, RunState(23), keep=2, interrupted=True)
     assert checkpoints.steps() == [10, 20, 23]
-    assert checkpoints.average(model, 2) == [10, 20]
+    assert checkpoints.average(model, 2) == [20, 23]  # where the run is ended there
+    assert checkpoints.average_is_of_the_end()
     checkpoints.save(model, optimizer, RunState(30), keep=2)
     assert checkpoints.steps() == [20, 30]
 

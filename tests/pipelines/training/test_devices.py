@@ -82,3 +82,9 @@ def test_only_the_cores_of_this_process_are_told_of():
         assert devices.description().startswith("CPU, 1 core, ")
     finally:
         os.sched_setaffinity(0, mine)
+
+
+def test_several_cpus_need_a_strategy_of_several():
+    config = TrainingConfig(virtual_cpus=2, strategy="one")
+    with pytest.raises(InputError, match="virtual_cpus is for several replicas, .* got 2"):
+        devices.make_strategy(config)

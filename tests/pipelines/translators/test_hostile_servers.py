@@ -185,6 +185,7 @@ TEXT, SCORE = tensor(["a"], tf.string), tensor([-1.0], tf.float32)
         (SCORE, SCORE, "texts that are not Unicode text"),
         (tensor(["a"], tf.string, 1 << 30, 1 << 10), SCORE, "a tensor of more than 1,000,000 val"),
         (TEXT, tensor([-1.0], tf.float32, -2), "does not answer as TensorFlow Serving does: "),
+        (tensor([], tf.string, 2), SCORE, "does not answer as TensorFlow Serving does: "),
         (TEXT, proto_of_unknown_type(), "does not answer as TensorFlow Serving does: "),
         (tensor([b"\xff" * (LIMIT + 1)], tf.string), SCORE, f"must answer in at most {LIMIT:,} by"),
     ],
