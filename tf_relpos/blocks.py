@@ -194,8 +194,8 @@ class _Block(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
 class EncoderBlock(_Block):
-    """Self-attention and feed-forward. With a causal mask, the block of a decoder alone, which a
-    language model is made of.
+    """Self-attention and feed-forward. With a causal mask it is the block of a decoder-only model,
+    such as a language model.
 
     Args:
         model_dim: D.
@@ -212,7 +212,7 @@ class EncoderBlock(_Block):
         compatibility: of all attentions, see `RelativeMultiHeadAttention`.
 
     Call arguments:
-        x: `[B, S, D]`. Positions that its Keras mask (`Embedding(mask_zero=True)`) tells to be
+        x: `[B, S, D]`. Positions that its Keras mask (`Embedding(mask_zero=True)`) marks as
             padding are not attended to; the output has the same mask.
         source_mask: bool `[B, S]`, True at tokens, or None.
         use_causal_mask: whether no position sees a later one.

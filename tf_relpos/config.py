@@ -152,6 +152,12 @@ class TransformerConfig:
     def preset(cls, name: str, **overrides: Any) -> TransformerConfig:
         """A published set of hyper-parameters by name, with fields of it replaced.
 
+        Args:
+            name: "base" or "big", the paper's; "tiny", for a CPU; "vaswani_base" or "vaswani_big",
+                the original Transformer; "t2t_relative_base" or "t2t_relative_big",
+                tensor2tensor's.
+            **overrides: fields of `TransformerConfig`.
+
         Raises:
             ValueError: unknown name or field.
         """

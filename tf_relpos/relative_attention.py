@@ -44,9 +44,9 @@ class RelativeMultiHeadAttention(EdgeAttention):
             The results are equal up to rounding.
         attention_window: r >= 0: a query sees what lies within r positions on either side, 2r + 1
             in all, as with Keras's `sliding_window=r + 1`, and nothing else is computed, in time
-            and memory O(r T) (Vaswani et al. 2017, section 4). None for all positions. The weights,
-            if they are asked for, free axes, and several queries beside a cache take O(T S) all the
-            same, and what a query that sees nothing at all gives is left open.
+            and memory O(r T) (Vaswani et al. 2017, section 4). None for all positions. Returned
+            weights, free axes, and several queries beside a cache still take O(T S). The output of
+            a query that sees no key is undefined.
         compatibility: "product" (Eq. 4) or "additive", see `RelationAwareAttention`.
         **kwargs: arguments of `keras.layers.MultiHeadAttention`. With `attention_axes=-2` inputs
             may be `[B, ..., T, D]`, all but positions and features being batch. More than one axis,

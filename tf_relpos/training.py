@@ -23,7 +23,7 @@ def smoothed_cross_entropy(
 
     The target distribution puts `1 - smoothing` on the target and `smoothing / (V - 1)` on each
     other id, as in tensor2tensor. Szegedy et al. and Keras spread their epsilon over all V ids, the
-    target included: it is `smoothing V / (V - 1)` of this one. With `smoothing=0` this is the
+    target included: theirs is `smoothing * V / (V - 1)`. With `smoothing=0` this is the
     negative log-likelihood.
 
     It can be given to `compile(loss=...)` of Keras, which takes the mean over all positions, those
