@@ -533,7 +533,7 @@ def test_a_sentence_ends_where_nothing_may_follow(search):
     model = Scripted(np.ones((4, 6)))
     model.logits[0, END + 1] = 9
     model.logits[1:] = -np.inf
-    model.logits[1:, [PAD, START]] = 0
+    model.logits[1:, [PAD, START]] = 0, 1
     ids, scores = search(model, np.array([[5, 5]]), max_length=4)
     assert to_numpy(ids)[0].tolist() == [END + 1, PAD, PAD, PAD]
     assert np.isneginf(to_numpy(scores))

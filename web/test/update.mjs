@@ -24,8 +24,10 @@ const version = cache.split(" ").at(-1);
 change("sw.js", (text) => text.replaceAll(version, "another"));
 for (const name of CHANGED) change(name, (text) => text.replace("translat", "TRANSLAT"));
 const second = await visit();
-await second.waitForFunction(async () => (await navigator.serviceWorker.getRegistration()).waiting);
 const kept = await second.evaluate(async (names) => {
+  const registration = await navigator.serviceWorker.getRegistration();
+  await registration.update();
+  while (!registration.waiting) await new Promise((later) => setTimeout(later, 100));
   const key = (await caches.keys()).find((name) => name.endsWith(" another"));
   const cache = await caches.open(key);
   const texts = names.map(async (name) => (await cache.match(name)).text());

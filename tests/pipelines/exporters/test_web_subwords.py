@@ -87,7 +87,7 @@ def stock(path, **settings):
 
 
 def own(path, subword_model):
-    size = 300 if subword_model == "word" else 1300
+    size = 270 if subword_model == "word" else 1300
     train_tokenizer(learnt_from(), size, path, subword_model=subword_model)
 
 
