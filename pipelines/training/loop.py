@@ -204,6 +204,7 @@ def _callbacks_of_the_chief(
             state,
             every=training.valid_every,
         )
+    schedule = schedule_of(config)
     return [
         Counting(state, log_every=training.log_every),
         StartUp(state, plan, trainer.micro_batches),
@@ -212,7 +213,7 @@ def _callbacks_of_the_chief(
             state,
             last_step=training.steps,
             log_every=training.log_every,
-            learning_rate=schedule_of(config),
+            learning_rate=lambda: schedule(int(trainer.optimizer.iterations) - 1),
         ),
         callbacks.ValidationAndCheckpoints(
             save,
