@@ -16,6 +16,7 @@ from tf_relpos.caches import given
 from tf_relpos.config import RELATIVE_FIELDS, check_block_arguments, check_shape
 from tf_relpos.lean_layers import Dropout, LayerNormalization
 from tf_relpos.masks import both, visible
+from tf_relpos.projections import of_positions
 from tf_relpos.quantization import quantized_policies
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
 from tf_relpos.tensor_ops import Shape, Tensor
@@ -181,8 +182,8 @@ class _Block(keras.layers.Layer):
         return visible(T, T, causal=causal, window=None if window is None else window + 1)
 
     def _feed_forward(self, x, training):
-        y = self.inner(self._before(x, self.feed_forward_norm))
-        y = self.outer(self.inner_dropout(y, training=training))
+        y = of_positions(self.inner, self._before(x, self.feed_forward_norm))
+        y = of_positions(self.outer, self.inner_dropout(y, training=training))
         return self._after(x, y, self.feed_forward_norm, training)
 
     def compute_output_shape(self, input_shape, *args, **kwargs) -> tuple[int | None, ...]:
@@ -238,7 +239,7 @@ class EncoderBlock(_Block):
         cache_update_index: int | Tensor | None = None,
         mask: Tensor | None = None,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        if mask is not None and cache is None and getattr(x, "_keras_mask", None) is None:
+        if mask is not None and cache is None:
             source_mask = both(source_mask, mask)
         mask = self._checked_mask(x, source_mask, cache, cache_update_index)
         y = self._before(x, self.self_attention_norm)

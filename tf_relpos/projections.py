@@ -1,7 +1,8 @@
-"""Projections of an attention as one product for all positions.
+"""Projections of an attention, and layers of a feed-forward, as one product for all positions.
 
 A projection of Keras's makes one for each sentence, and TensorFlow sums as many gradients of its
-kernel.
+kernel. Biases are added by what has a gradient in single precision: that of `tf.nn.bias_add`, which
+Keras takes, adds up all positions in half precision on a CPU, and loses most of them.
 """
 
 from __future__ import annotations
@@ -20,13 +21,18 @@ def is_plain(dense: keras.layers.Layer) -> bool:
     """Whether kernel, bias and activation are all that a projection does: Keras made it, it is not
     quantized, nothing has been put in its place, and no hook of PyTorch's waits for its calls."""
     return (
-        type(dense) is keras.layers.EinsumDense
+        type(dense) in (keras.layers.EinsumDense, keras.layers.Dense)
         and dense.quantization_mode is None
         and not any(getattr(dense, hooks, None) for hooks in _HOOKS)
     )
 
 
-def product(dense: keras.layers.EinsumDense, x: Tensor, *axes: int) -> Tensor:
+def _is_of_its_dtype(dense: keras.layers.Layer, x: Tensor) -> bool:
+    """Whether it computes in the dtype of its input, in which the layer around it reads weights."""
+    return dense.compute_dtype == keras.backend.standardize_dtype(x.dtype)
+
+
+def product(dense: keras.layers.Layer, x: Tensor, *axes: int) -> Tensor:
     """What a projection of the attention makes of rows, as rows: one product of matrices.
 
     Args:
@@ -37,17 +43,16 @@ def product(dense: keras.layers.EinsumDense, x: Tensor, *axes: int) -> Tensor:
     Returns:
         `[any, outputs]`.
     """
-    if not is_plain(dense):
+    if not is_plain(dense) or not _is_of_its_dtype(dense, x):
         y = dense(ops.reshape(x, (1, -1, *axes)))
         return ops.reshape(y, (-1, math.prod(y.shape[2:])))
-    x = ops.cast(x, dense.compute_dtype)
     y = ops.matmul(x, ops.cast(ops.reshape(dense.kernel, (x.shape[-1], -1)), x.dtype))
     if dense.bias is not None:
         y = y + ops.cast(ops.reshape(dense.bias, (-1,)), x.dtype)
     return y if dense.activation is None else dense.activation(y)
 
 
-def of_positions(dense: keras.layers.EinsumDense, x: Tensor, num_axes: int = 1) -> Tensor:
+def of_positions(dense: keras.layers.Layer, x: Tensor, num_axes: int = 1) -> Tensor:
     """What a projection makes of `[B, ..., T, features]`, by one product for all positions.
 
     Args:
@@ -58,7 +63,8 @@ def of_positions(dense: keras.layers.EinsumDense, x: Tensor, num_axes: int = 1) 
     Returns:
         `[B, ..., T, outputs]`, outputs on as many axes as the projection has.
     """
-    if not is_plain(dense) or dense.activity_regularizer is not None:
+    is_lean = is_plain(dense) and _is_of_its_dtype(dense, x)
+    if not is_lean or dense.activity_regularizer is not None:
         return dense(x)
     positions, kernel = ops.shape(x)[:-num_axes], dense.kernel.shape
     axes, outputs = kernel[:num_axes], kernel[num_axes:]

@@ -376,10 +376,11 @@ def _within_reach(relations: Relations, table: Tensor) -> tuple[Relations, Tenso
     T, S, k, offset = relations
     if k == 0 or not isinstance(offset, int) or is_named(T) or is_named(S):
         return relations, table
+    ahead = S - min(offset, 0)
     if isinstance(T, int) and isinstance(S, int):
-        nearest = min(k, max(T + offset, S))
+        nearest = min(k, max(T + offset, ahead))
     else:
-        nearest = ops.minimum(k, ops.maximum(ops.maximum(T + offset, S), 1))
+        nearest = ops.minimum(k, ops.maximum(ops.maximum(T + offset, ahead), 1))
     table = table[..., k - nearest : k + nearest + 1, :]
     return relations._replace(max_relative_position=nearest), table
 
@@ -417,7 +418,7 @@ def _vectors_of_pairs(relations: Relations, table: Tensor, dtype: str) -> Tensor
         return _vectors_of_positions(relations, table)
     relations = int32_labels(relations, table.shape[-2])
     last = table.shape[-2] - 1
-    a = ops.take(table, ops.clip(relations, 0, last), axis=-2)
+    a = _vectors_of_labels(table, ops.clip(relations, 0, last))
     is_edge = (relations >= 0) & (relations <= last)
     a = a * ops.expand_dims(ops.cast(is_edge, dtype), -1)
     return ops.sum(a, axis=-2) if len(relations.shape) == 4 else a
@@ -427,7 +428,7 @@ def _vectors_of_positions(positions: RelativePositions, table: Tensor) -> Tensor
     """The same of positions. The gradient of `take` adds up all vectors of a label in one place,
     which a GPU does one after the other."""
     if not has_gpu():
-        return ops.take(table, positions.ids, axis=-2)
+        return _vectors_of_labels(table, positions.ids)
     tensors, from_tensors = tensors_of(positions)
 
     def take(table: Tensor, *tensors: Tensor) -> tuple[Tensor, None]:
@@ -445,3 +446,10 @@ def _vectors_of_positions(positions: RelativePositions, table: Tensor) -> Tensor
         return by_table, *(None for _ in tensors)
 
     return with_gradient(take, gradient, table, *tensors)
+
+
+def _vectors_of_labels(table: Tensor, labels: Tensor) -> Tensor:
+    """Rows of the table. In single precision at least, as the gradient adds up those of all
+    pairs with a label, of which half precision would lose most."""
+    rows = ops.take(ops.cast(table, exact_dtype(table)), labels, axis=-2)
+    return ops.cast(rows, table.dtype)

@@ -561,7 +561,7 @@ def _follow(cache, parents):
 def _weights_read_once(model):
     """A scope in which a loop finds the weights as they were before it, and reads no variables."""
     # Copies, as a tensor made of a variable is read where it is used, which is in the loop.
-    weights = getattr(model, "weights", ())
+    weights = [w for w in getattr(model, "weights", ()) if isinstance(w, keras.Variable)]
     return keras.StatelessScope([(weight, ops.copy(weight)) for weight in weights])
 
 

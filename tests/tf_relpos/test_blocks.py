@@ -11,7 +11,13 @@ import numpy as np
 import pytest
 from keras import ops
 
-from tests.support.layer_checks import assert_close, check_layer, to_numpy
+from tests.support.layer_checks import (
+    MODES,
+    assert_close,
+    check_layer,
+    compile_runner,
+    to_numpy,
+)
 from tf_relpos import DecoderBlock, EncoderBlock, Transformer, TransformerConfig
 
 B, T, S, N, H, INNER = 2, 5, 7, 3, 2, 11
@@ -348,3 +354,37 @@ def test_a_wrapper_hands_the_mask_on(rng, norm):
     words = to_numpy(embed(documents[1]))
     masked = block(words, np.ones((3, S), "bool"), mask=documents[1] != 0)
     assert_close(to_numpy(masked)[1:, :4], found[1, 1:, :4])
+
+
+def test_a_mask_of_a_wrapper_and_an_implicit_one_both_hold(rng):
+    layer = EncoderBlock(D, INNER, N, max_relative_position=2)
+    embed = keras.layers.Embedding(23, D, mask_zero=True)
+    ids = rng.integers(1, 23, (1, S), dtype="int32")
+    found = layer(embed(ids), mask=np.arange(S)[None] < 5)
+    assert_close(to_numpy(found)[:, :5], layer(embed(ids[:, :5])))
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.__name__)
+def test_gradients_of_biases_in_half_precision_lose_nothing_small(rng, block):
+    """Thousands of positions have a part in each, of which bfloat16 would add up some hundred."""
+    arrays = {name: np.repeat(np.repeat(x, 16, 0), 8, 1) for name, x in inputs(rng, block).items()}
+    del arrays["source_mask"]
+    policies = "float32", "mixed_bfloat16"
+    layers = [block(D, INNER, N, norm="pre", dtype=policy) for policy in policies]
+    found = []
+    for layer in layers:
+        layer.build(*([arrays["x"].shape] * len(arrays)))
+        layer.set_weights(layers[0].get_weights())
+        _, gradients = compile_runner(layer, MODES[0], arrays)(
+            {**arrays, "upstream": np.ones((*arrays["x"].shape[:2], D), "float32")}
+        )
+        found.append(
+            [
+                gradients[f"variable_{i}"]
+                for i, weight in enumerate(layer.trainable_variables)
+                if weight.path.endswith(("inner/bias", "outer/bias"))
+            ]
+        )
+    assert len(found[0]) == 2
+    for exact, half in zip(*found, strict=True):
+        assert np.linalg.norm(half - exact) < 0.1 * np.linalg.norm(exact)

@@ -3,6 +3,7 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops
 
 from tests.support import reference
 from tests.support.layer_checks import (
@@ -159,7 +160,7 @@ def test_a_label_given_twice_counts_twice(rng, implementation):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     "queries,keys,k,offset",
-    [(1, 1, 0, 0), (1, 7, 3, 4), (7, 1, 16, 0), (19, 23, 2, 3), (5, 3, 11, 0), (3, 5, 1, -2)],
+    [(1, 1, 0, 0), (1, 7, 3, 4), (7, 1, 16, 0), (19, 23, 2, 3), (5, 3, 11, 0), (3, 3, 9, -6)],
 )
 @pytest.mark.parametrize("mode", MODES)
 @WAYS
@@ -219,6 +220,35 @@ def test_sums_in_half_precision_lose_nothing_small(monkeypatch, in_place, form):
     table = keras.ops.ones((3, 1), "bfloat16")
     result = relation_values(weights, relations, table, "bucketed")
     assert_close(keras.ops.cast(result, "float32"), np.ones((1, 1, 1, 1)), tolerance=1e-2)
+
+
+@pytest.mark.parametrize("implementation", ["transpose_reshape", "bucketed"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("form", ["positions", "pair", "batch"])
+def test_gradients_of_tables_in_half_precision_lose_nothing_small(layout, form, implementation):
+    """Each label is that of thousands of pairs, of which bfloat16 would add up some hundred."""
+    length, num_labels = 96, 3
+    labels = reference.position_labels(length, length, 1)
+    relations = {
+        "positions": RelativePositions(length, length, 1),
+        "pair": labels.astype("int32"),
+        "batch": labels[None].astype("int32"),
+    }[form]
+    arrays = {
+        "x": np.ones((1, length, N, 1), "float32"),
+        "table": np.ones((*LAYOUTS[layout], num_labels, 1), "float32"),
+        "upstream": np.ones((1, N, length, length), "float32"),
+    }
+
+    def call(tensors):
+        x, table = (ops.cast(tensors[name], "bfloat16") for name in ("x", "table"))
+        return ops.cast(relation_scores(x, relations, table, implementation), "float32")
+
+    run = compile_function(gradient_function(call, ["table"]), MODES[0], arrays)
+    _, gradients = run(arrays)
+    count = np.bincount(labels.ravel(), minlength=num_labels)[:, None]
+    expected = np.broadcast_to(count * (N if layout == "shared" else 1), arrays["table"].shape)
+    assert_close(gradients["table"] / expected, np.ones(expected.shape), tolerance=0.02)
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
