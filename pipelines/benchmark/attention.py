@@ -140,7 +140,7 @@ def _attention_core(flags: Benchmark, xla: bool, table: str, k: int, T: int) -> 
         return tf.transpose(tf.matmul(weights, v), (0, 2, 1, 3))
 
     contestants = {"plain": _step(plain, inputs, xla)}
-    too_large = _paper_form_gib(flags, xla, table, T) > flags.memory_limit
+    too_large = _paper_form_gib(flags, table, T) > flags.memory_limit
     for implementation in IMPLEMENTATIONS:
         if too_large and implementation == "transpose_reshape":
             continue
@@ -151,10 +151,10 @@ def _attention_core(flags: Benchmark, xla: bool, table: str, k: int, T: int) -> 
     return ratios(seconds_in_turns(contestants, flags.turns), "plain")
 
 
-def _paper_form_gib(flags: Benchmark, xla: bool, table: str, T: int) -> float:
+def _paper_form_gib(flags: Benchmark, table: str, T: int) -> float:
     """`a^K` and `a^V` of all pairs and their gradients, each `[T, T, H]` or `[N, T, T, H]`."""
     tables = 1 if _TABLES[table] else flags.num_heads
-    itemsize = {"float32": 4, "bfloat16": 6 if xla else 2}[flags.dtype]  # XLA copies to float32
+    itemsize = {"float32": 4, "bfloat16": 6}[flags.dtype]  # which is float32 in between
     return 4 * tables * T * T * flags.head_dim * itemsize / 2**30
 
 
