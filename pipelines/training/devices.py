@@ -18,8 +18,8 @@ def make_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
     """The strategy that the flags ask for. Call it before TensorFlow has used a device.
 
     Raises:
-        InputError: `virtual_cpus` after TensorFlow has started, with one replica or with several
-            workers, or there is no connection with the other workers.
+        InputError: `virtual_cpus` after TensorFlow has started or with several workers, or there is
+            no connection with the other workers.
     """
     if config.strategy == "multi_worker":
         if config.virtual_cpus > 1:
@@ -29,11 +29,6 @@ def make_strategy(config: TrainingConfig) -> tf.distribute.Strategy:
             )
         return connect()
     if config.virtual_cpus > 1:
-        if config.strategy == "one":
-            raise InputError(
-                "virtual_cpus is for several replicas, and strategy one has one; "
-                f"got {config.virtual_cpus}"
-            )
         _split_cpu(config.virtual_cpus)
     devices = [d.name for d in tf.config.list_logical_devices("GPU")]
     if not devices or config.virtual_cpus > 1:
