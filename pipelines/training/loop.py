@@ -204,7 +204,6 @@ def _callbacks_of_the_chief(
             state,
             every=training.valid_every,
         )
-    schedule = schedule_of(config)
     return [
         Counting(state, log_every=training.log_every),
         StartUp(state, plan, trainer.micro_batches),
@@ -213,7 +212,7 @@ def _callbacks_of_the_chief(
             state,
             last_step=training.steps,
             log_every=training.log_every,
-            learning_rate=lambda: schedule(int(trainer.optimizer.iterations) - 1),
+            learning_rate=schedule_of(config),
         ),
         callbacks.ValidationAndCheckpoints(
             save,
