@@ -19,7 +19,7 @@ from tf_relpos.masks import both, visible
 from tf_relpos.projections import of_positions
 from tf_relpos.quantization import quantized_policies
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
-from tf_relpos.tensor_ops import Shape, Tensor
+from tf_relpos.tensor_ops import Shape, Tensor, exact_dtype
 
 LAYER_NORM_EPSILON = 1e-6
 _ALL = ("query", "key", "value")
@@ -182,8 +182,8 @@ class _Block(keras.layers.Layer):
         return visible(T, T, causal=causal, window=None if window is None else window + 1)
 
     def _feed_forward(self, x, training):
-        y = of_positions(self.inner, self._before(x, self.feed_forward_norm))
-        y = of_positions(self.outer, self.inner_dropout(y, training=training))
+        y = _dense(self.inner, self._before(x, self.feed_forward_norm))
+        y = _dense(self.outer, self.inner_dropout(y, training=training))
         return self._after(x, y, self.feed_forward_norm, training)
 
     def compute_output_shape(self, input_shape, *args, **kwargs) -> tuple[int | None, ...]:
@@ -440,6 +440,13 @@ class DecoderBlock(_Block):
         y = self.cross_attention.attend_to(query, *encoded, K, source_bias)
         x = self._after(x, y, self.cross_attention_norm, training=False)
         return self._feed_forward(x, training=False), cache
+
+
+def _dense(layer, x):
+    """A layer of the feed-forward; in half precision by a product of our own, for the gradient of
+    its bias."""
+    is_exact = keras.backend.standardize_dtype(x.dtype) == exact_dtype(x)
+    return layer(x) if is_exact else of_positions(layer, x)
 
 
 def _attention_mask(source_mask, shape):
