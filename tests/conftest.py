@@ -18,8 +18,13 @@ if (
 import numpy as np
 import pytest
 
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # so do shells for what they start with `&`
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# Ignored by what is started with `&` or `nohup`, and then by what that starts.
+for number, usual in (
+    (signal.SIGINT, signal.default_int_handler),
+    (signal.SIGHUP, signal.SIG_DFL),
+):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, usual)
 
 
 def pytest_addoption(parser):
