@@ -106,9 +106,9 @@ class Parser(simple_parsing.ArgumentParser):
         if list(arguments) == ["--version"]:  # `export` has a flag of that name, with a value
             print(version())
             sys.exit()
-        given = given_flags(arguments)
+        given, booleans = given_flags(arguments), self._booleans()
         for name in given:
-            if name.removeprefix("no") in self._booleans() and name.startswith("no"):
+            if name.startswith("no") and name[2:] in booleans:
                 raise InputError(f"--{name} is no flag: give --{name[2:]}=false")
             if given.count(name) > 1:
                 raise InputError(f"--{name} must be given once, got it {given.count(name)} times")
@@ -123,6 +123,7 @@ class Parser(simple_parsing.ArgumentParser):
                 raise InputError(first_line(error)) from error
 
     def _booleans(self) -> set[str]:
+        """The switches, each of which simple_parsing gives a second spelling, `--no` before it."""
         fields = (field for each in self._dataclasses for field in dataclasses.fields(each))
         return {field.name for field in fields if field.type in (bool, "bool")}
 

@@ -197,13 +197,15 @@ def test_half_batches_are_as_scored():
     assert len(read(results / "test_2016_flickr.de").splitlines()) == 1000
 
 
+def validated(path):
+    """The records of validations in a history, by their steps."""
+    lines = map(json.loads, read(path).splitlines())
+    return {r["step"]: r for r in lines if "validation_bleu" in r}
+
+
 def test_other_text_is_as_scored():
     results = ROOT / "docs" / "results" / "multi30k-other-text"
     page = read(PAGES / "small-text.md").replace("\n", " ")
-
-    def validated(path):
-        lines = map(json.loads, read(path).splitlines())
-        return {r["step"]: r for r in lines if "validation_bleu" in r}
 
     before = validated(ROOT / "docs/results/multi30k-half-batches/half.history.jsonl")
     other, own = (validated(results / f"{name}.history.jsonl") for name in ("other", "own"))
@@ -243,13 +245,10 @@ def test_other_text_is_as_scored():
 def test_other_text_for_longer_is_as_scored():
     results = ROOT / "docs" / "results" / "multi30k-other-text-longer"
     page = read(PAGES / "small-text.md").replace("\n", " ")
-    points = []
-    for run, steps in (("other", (1000, 6000)), ("own", (700, 4200))):
-        lines = map(json.loads, read(results / f"{run}.history.jsonl").splitlines())
-        records = {r["step"]: r for r in lines}
-        points += [records[step] for step in steps]
-        if run == "other":
-            assert f"for {max(records):,} updates more," in page
+    other, own = (validated(results / f"{run}.history.jsonl") for run in ("other", "own"))
+    points = [other[1000], other[6000], own[700], own[4200]]
+    last_line = read(results / "other.history.jsonl").splitlines()[-1]
+    assert f"for {json.loads(last_line)['step']:,} updates more," in page
     told = [f"{point['validation_perplexity']:.2f}" for point in points]
     assert (
         f"was {told[0]} after 1,000 updates and {told[1]} after 6,000, {told[2]} after 700 with "
