@@ -204,6 +204,12 @@ def _callbacks_of_the_chief(
             state,
             every=training.valid_every,
         )
+    schedule = schedule_of(config)
+
+    def learning_rate() -> float:
+        updates = keras.ops.convert_to_numpy(trainer.optimizer.iterations)  # one for all replicas
+        return float(schedule(int(updates) - 1))
+
     return [
         Counting(state, log_every=training.log_every),
         StartUp(state, plan, trainer.micro_batches),
@@ -212,7 +218,7 @@ def _callbacks_of_the_chief(
             state,
             last_step=training.steps,
             log_every=training.log_every,
-            learning_rate=schedule_of(config),
+            learning_rate=learning_rate,
         ),
         callbacks.ValidationAndCheckpoints(
             save,

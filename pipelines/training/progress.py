@@ -81,7 +81,7 @@ class Progress(AfterCounting):
         state: where the run stands.
         last_step: when it is over.
         log_every: updates between reports.
-        learning_rate: the schedule.
+        learning_rate: of the last update that was not skipped.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Progress(AfterCounting):
         *,
         last_step: int,
         log_every: int,
-        learning_rate: Callable[[int], float],
+        learning_rate: Callable[[], float],
     ):
         super().__init__(state)
         self.run = run
@@ -136,7 +136,7 @@ class Progress(AfterCounting):
             "loss": sums["loss"] / tokens,
             "nll": sums["nll"] / tokens,
             "accuracy": sums["correct"] / tokens,
-            "learning_rate": float(self.learning_rate(self.state.step - 1)),
+            "learning_rate": self.learning_rate(),
             "target_tokens_per_step": tokens / sums["updates"],
             "tokens_per_second": (tokens + sums["source_tokens"]) / sums["seconds"],
             "padding_share": 1 - (tokens + sums["source_tokens"]) / sums["positions"],

@@ -12,8 +12,10 @@ from pipelines.data.epoch_plan import EpochPlan
 from pipelines.progress import Work, phases
 from pipelines.progress import progress as block
 from pipelines.run.checkpoints import RunState
+from pipelines.run.directory import RunDirectory
 from pipelines.training.progress import AfterCounting, Counting, Progress, ProgressLine, StartUp
-from tests.support.runs import open_run
+from pipelines.training.schedule import schedule_of
+from tests.support.runs import history, open_run
 from tests.support.updates import feed, logs
 
 pytestmark = pytest.mark.tensorflow_only
@@ -29,7 +31,7 @@ def _log(caplog):
     caplog.set_level(logging.INFO, "pipelines")
 
 
-def progress(run, state, *, log_every, last_step=9, learning_rate=lambda step: 1.0):
+def progress(run, state, *, log_every, last_step=9, learning_rate=lambda: 1.0):
     """`Counting` and `Progress`."""
     return (
         Counting(state, log_every=log_every),
@@ -39,10 +41,11 @@ def progress(run, state, *, log_every, last_step=9, learning_rate=lambda step: 1
 
 def test_progress_weighs_by_tokens(run, caplog):
     steps = [(6.0, 3.0), (1.0, 1.0), (4.0, 2.0), (2.0, 2.0), (9.0, 3.0)]
+    state = RunState(10)
     feed(
         [logs(*step) for step in steps],
         *progress(
-            run, RunState(10), last_step=15, log_every=2, learning_rate=lambda step: step / 10
+            run, state, last_step=15, log_every=2, learning_rate=lambda: (state.step - 1) / 10
         ),
     )
     lines = (run.path / "history.jsonl").read_text().splitlines()
@@ -51,7 +54,6 @@ def test_progress_weighs_by_tokens(run, caplog):
     assert [record["loss"] for record in records] == [7 / 4, 6 / 4, 9 / 3]
     assert [record["nll"] for record in records] == [7 / 8, 6 / 8, 9 / 6]
     assert [record["accuracy"] for record in records] == [2 / 4, 2 / 4, 1 / 3]
-    # The rate of the update that was made: that of the schedule's step 11 led to step 12.
     assert [record["learning_rate"] for record in records] == [1.1, 1.3, 1.4]
     assert records[0]["padding_share"] == pytest.approx(1 - (3 + 1 + 5 + 5) / 40)
     assert records[0]["target_tokens_per_step"] == 2.0
@@ -150,3 +152,11 @@ def test_the_line_speaks_of_compiling_until_there_is_an_update():
     assert (work.what, work.done, work.is_logged) == ("training", 5, False)
     feed([logs()] * 2, line)
     assert work.done == 7
+
+
+def test_a_run_tells_the_rate_of_its_last_update(trained_run):
+    schedule = schedule_of(RunDirectory(trained_run).config())
+    records = history(trained_run)
+    assert records
+    for record in records:
+        assert record["learning_rate"] == pytest.approx(float(schedule(record["step"] - 1)))
