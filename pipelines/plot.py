@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pipelines.command_line import Parser, run
 from pipelines.errors import InputError
-from pipelines.files.pictures import FORMATS
+from pipelines.files.pictures import check_picture
 from pipelines.run.curves import draw, read_curves
 
 DESCRIPTION = """Draw the training curves of runs in one picture: loss, validation BLEU and whatever
@@ -23,8 +23,7 @@ class PlotFlags:
     """the picture, PNG or SVG by its ending; one that is there is replaced"""
 
     def __post_init__(self) -> None:
-        if Path(self.output).suffix.lower() not in FORMATS:
-            raise InputError(f"output must end in {' or '.join(FORMATS)}, got {self.output}")
+        check_picture("output", self.output)
 
 
 def main(arguments: Sequence[str]) -> None:

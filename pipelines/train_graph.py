@@ -22,7 +22,7 @@ from pipelines.errors import (
     check_seed,
 )
 from pipelines.files.atomic import check_files_writable, exclusive
-from pipelines.files.pictures import FORMATS, check_can_draw, save_figure
+from pipelines.files.pictures import check_can_draw, check_picture, save_figure
 from pipelines.files.records import write_json
 from pipelines.importing import load_keras
 from tf_relpos.config import COMPATIBILITIES
@@ -108,8 +108,7 @@ class GraphFlags:
             if self.picture_of != 1:
                 raise InputError(f"picture_of needs picture as well, got {self.picture_of} alone")
             return
-        if Path(self.picture).suffix.lower() not in FORMATS:
-            raise InputError(f"picture must end in {' or '.join(FORMATS)}, got {self.picture}")
+        check_picture("picture", self.picture)
         if self.relations != "graph":
             raise InputError(
                 f"picture shows the edges of a graph, so relations must be graph, "

@@ -17,7 +17,7 @@ from pipelines.errors import (
     check_positive,
 )
 from pipelines.files.atomic import check_files_writable, exclusive_file
-from pipelines.files.pictures import FORMATS, check_can_draw, save_figure
+from pipelines.files.pictures import check_can_draw, check_picture, save_figure
 from pipelines.importing import load_keras
 
 DESCRIPTION = """Train small translators on the demo corpus, whose grammar knows the dependency tree
@@ -66,8 +66,8 @@ class SyntaxFlags:
         check_dropout(self.dropout)
         check_learning_rate(self.learning_rate)
         check_files(self, "output", "picture")
-        if self.picture and Path(self.picture).suffix.lower() not in FORMATS:
-            raise InputError(f"picture must end in {' or '.join(FORMATS)}, got {self.picture}")
+        if self.picture:
+            check_picture("picture", self.picture)
 
 
 def main(arguments: Sequence[str]) -> None:

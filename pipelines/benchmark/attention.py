@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from pipelines.benchmark.measuring import ratios, seconds_in_turns, settings_of, write_results
 from pipelines.command_line import parse_flags, run
 from pipelines.errors import InputError, check_positive
+from pipelines.files.markdown import table_of
 from tf_relpos.config import IMPLEMENTATIONS
 
 if TYPE_CHECKING:
@@ -96,13 +97,13 @@ def markdown(results: Mapping[str, Any]) -> str:
     columns = list(dict.fromkeys((xla, table) for xla, table, _, _ in by_place))
     names = [f"{table}{', XLA' if xla else ''}" for xla, table in columns]
     head = ["k", "T", *(f"core, {name}" for name in names), *(f"layer, {name}" for name in names)]
-    lines = [head, ["---"] * len(head)]
+    rows = []
     for k, length in sorted({(k, length) for _, _, k, length in by_place}):
         records = [by_place[(*column, k, length)] for column in columns]
         core = [f"{record['over_plain']['auto']:.2f}" for record in records]
         layer = [f"{record['over_keras']:.2f}" for record in records]
-        lines.append([str(k), f"{length:,}", *core, *layer])
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        rows.append([str(k), f"{length:,}", *core, *layer])
+    return table_of(head, rows)
 
 
 def share_of_best(results: Mapping[str, Any], within: float = 1.1) -> float:

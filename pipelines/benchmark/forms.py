@@ -25,6 +25,7 @@ from pipelines.command_line import parse_flags, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError, quoted
 from pipelines.exporters.registry import FORMATS
+from pipelines.files.markdown import table_of
 from pipelines.run.directory import RunDirectory
 from pipelines.run.metrics import bleu
 
@@ -89,7 +90,7 @@ def main(arguments: Sequence[str]) -> None:
         }
         for name, turns in measured.items()
     ]
-    print(markdown(records, len(sources)))
+    print(markdown(records, len(sources)), end="")
     write_results(flags.output, sentences=len(sources), turns=flags.turns, forms=records)
 
 
@@ -168,14 +169,15 @@ def _megabytes(path: Path) -> float:
 def markdown(records: Sequence[dict], sentences: int) -> str:
     """The table of the forms."""
     heads = ["form", "MB on disk", "MB of memory", "start-up, s", "sentences/s, one by one"]
-    rows = [[*heads, "in batches of 32", "BLEU", "alike"], ["---"] * 8]
+    heads += ["in batches of 32", "BLEU", "alike"]
+    rows = []
     for r in records:
         size = "" if r["megabytes"] is None else f"{r['megabytes']:.1f}"
         speeds = [f"{r[key]:.1f}" for key in ("start_up_s", "per_s_at_1", "per_s_at_32")]
         alike = f"{100 * r['same'] / sentences:.1f}%"
         memory = f"{r['memory_megabytes']:.0f}"
         rows.append([r["form"], size, memory, *speeds, f"{r['bleu']:.2f}", alike])
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in rows)
+    return table_of(heads, rows)
 
 
 if __name__ == "__main__":

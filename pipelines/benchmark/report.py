@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pipelines.files.markdown import table_of
+
 Results = Mapping[str, Any]
 
 
@@ -26,7 +28,7 @@ def training_steps(steps: Sequence[Results], memories: Sequence[Results]) -> str
         name = settings["precision"].removeprefix("mixed_")
         sizes = [f"{settings['tokens']:,}", str(settings["length"])]
         rows.append([f"`{settings['preset']}`", name, *sizes, f"{rate:.3f}", *cells])
-    return _table(head, rows)
+    return table_of(head, rows)
 
 
 def trainings(results: Mapping[str, Results]) -> str:
@@ -45,7 +47,7 @@ def trainings(results: Mapping[str, Results]) -> str:
         for preset, result in results.items()
         for record in result["training"]
     ]
-    return _table(head, rows)
+    return table_of(head, rows)
 
 
 def decoding(results: Mapping[str, Results]) -> str:
@@ -69,7 +71,7 @@ def decoding(results: Mapping[str, Results]) -> str:
                 rows[-1].append(f"{record['same'][_IN_BFLOAT16]} of {record['sentences']}")
             elif has_bfloat16:
                 rows[-1] += ["", ""]
-    return _table(head, rows)
+    return table_of(head, rows)
 
 
 _FORMS = ("saved_model", "tflite")
@@ -86,7 +88,7 @@ def callers(results: Results) -> str:
         cells = [f"{straight['per_s']:.1f}", f"{straight['percentile_95_ms']:.0f} ms"]
         cells += [f"{gathered['per_s']:.1f}", f"{gathered['percentile_95_ms']:.0f} ms"]
         rows.append([str(record["callers"]), *cells, f"{gathered['batch']:.1f}"])
-    return _table(head, rows)
+    return table_of(head, rows)
 
 
 def memory(results: Results) -> str:
@@ -99,7 +101,7 @@ def memory(results: Results) -> str:
             pairs = [found[training, mode, length] for mode in ("graph", "unknown lengths")]
             sizes = [pair[key] for pair in pairs for key in ("keras", "relative")]
             rows.append([name, f"{length:,}", *(f"{size:,.0f} MB" for size in sizes)])
-    return _table(head, rows)
+    return table_of(head, rows)
 
 
 def attention_on_gpu(results: Results) -> str:
@@ -115,9 +117,4 @@ def attention_on_gpu(results: Results) -> str:
         plain = f"{1000 * record['seconds']['plain']:.2f} ms"
         memory = [f"{size[name]:,.0f} MB" for name in ("plain", "auto")]
         rows.append([f"`{record['preset']}`", f"{record['T']:,}", plain, *cells, *memory])
-    return _table(head, rows)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return table_of(head, rows)

@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ import keras
 
 from pipelines.classification.models import POSITIONS, ModelConfig, build
 from pipelines.classification.tasks import TASKS, Examples, Task, explained
-from pipelines.files.records import read_comparison, write_json
 from pipelines.progress import progress
-from pipelines.training.devices import description
+from pipelines.training.kept_runs import KeptRuns, circumstances
 from pipelines.training.schedule import warmup_then_cosine
 
 _LOG = logging.getLogger(__name__)
@@ -61,25 +59,21 @@ def compare(
         InputError: the file cannot be read or written, or is of another comparison.
     """
     settings = dataclasses.asdict(config)
-    found = read_comparison(output, settings, _FIELDS)
-    done = {(run["seed"], run["position"]) for run in found["runs"]}
-    wanted = [each for each in itertools.product(seeds, POSITIONS) if each not in done]
+    kept = KeptRuns(output, settings, _FIELDS)
+    every = itertools.product(seeds, POSITIONS)
+    wanted = [(seed, kind) for seed, kind in every if not kept.has(seed=seed, position=kind)]
     if not wanted:
-        return found
+        return kept.found
     with progress("making examples"):
         task = TASKS[config.task]()
-    with progress("training", "models", len(wanted) + len(done), done=len(done)) as work:
+    with progress("training", "models", len(wanted) + len(kept), done=len(kept)) as work:
         for seed, position in wanted:
-            run = {"position": position, "seed": seed, **train(config, task, position, seed)}
-            _LOG.info("%s, seed %d: %.3f, longer %.3f", *(run[name] for name in _TOLD))
-            found["runs"].append(run)
-            if output:
-                write_json(output, found)
+            reached = train(config, task, position, seed)
+            scores = position, seed, reached["test"], reached["longer"]
+            _LOG.info("%s, seed %d: %.3f, longer %.3f", *scores)
+            kept.add(position=position, seed=seed, **reached)
             work.advance()
-    return found
-
-
-_TOLD = ("position", "seed", "test", "longer")
+    return kept.found
 
 
 def train(config: ComparisonConfig, task: Task, position: str, seed: int) -> dict[str, Any]:
@@ -96,10 +90,7 @@ def train(config: ComparisonConfig, task: Task, position: str, seed: int) -> dic
     return {
         "test": score(model, task.test),
         "longer": score(model, task.longer),
-        "parameters": model.count_params(),
-        "minutes": round((time.monotonic() - began) / 60, 2),
-        "date": str(date.today()),
-        "device": description(),
+        **circumstances(model, began),
     }
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
+
+from pipelines.files.markdown import mean_and_deviation, table_of
 
 _COLUMNS = {
     "text": ("right answers", "longer texts"),
@@ -21,15 +22,11 @@ _ROWS = {
 def markdown(found: Mapping[str, Any]) -> str:
     """A row for each kind that was trained: mean and standard deviation over the seeds."""
     columns = _COLUMNS[found["settings"]["task"]]
-    lines = [["positions", *columns], ["---"] * (1 + len(columns))]
+    rows = []
     for position, name in _ROWS.items():
         runs = [run for run in found["runs"] if run["position"] == position]
         if not runs:
             continue
-        lines.append([name, *(_with_spread([run[c] for run in runs]) for c in ("test", "longer"))])
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-
-
-def _with_spread(values: Sequence[float]) -> str:
-    mean = f"{statistics.mean(values):.3f}"
-    return f"{mean} ± {statistics.stdev(values):.3f}" if len(values) > 1 else mean
+        scores = ([run[score] for run in runs] for score in ("test", "longer"))
+        rows.append([name, *(mean_and_deviation(values, 3) for values in scores)])
+    return table_of(["positions", *columns], rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelines.errors import InputError
 from pipelines.files.atomic import new_file
 from pipelines.importing import import_optional
 
@@ -17,6 +18,12 @@ FORMATS = (".png", ".svg")
 def check_can_draw() -> None:
     """Raises InputError if matplotlib is not installed."""
     import_optional("matplotlib.figure", "matplotlib", extra="plot")
+
+
+def check_picture(name: str, path: str) -> None:
+    """Raises InputError if the file of the flag `name` does not end in one of `FORMATS`."""
+    if Path(path).suffix.lower() not in FORMATS:
+        raise InputError(f"{name} must end in {' or '.join(FORMATS)}, got {path}")
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,38 +30,6 @@ def read_json(path: Path) -> Any:
         return None
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read: {first_line(error)}") from error
-
-
-def read_comparison(
-    path: Path | None, settings: dict[str, Any], fields: Mapping[str, type]
-) -> dict[str, Any]:
-    """`{"settings", "runs"}`: the runs of a comparison that a file has, none where there is none.
-
-    Args:
-        path: the file, if there may be one.
-        settings: those of the comparison.
-        fields: what each of its runs must have, and of which type.
-
-    Raises:
-        InputError: it cannot be read, or is of a comparison with other settings.
-    """
-    found = (read_json(path) if path else None) or {"settings": settings, "runs": []}
-    if not isinstance(found, dict) or found.get("settings") != settings:
-        raise InputError(f"output {path} is of another comparison: remove it, or name another")
-    runs = found.get("runs")
-    if not isinstance(runs, list) or not all(_has_fields(run, fields) for run in runs):
-        raise InputError(
-            f"output {path} cannot be read: each of its runs must have {', '.join(fields)}: "
-            "correct it, remove it, or name another"
-        )
-    return found
-
-
-def _has_fields(run: Any, fields: Mapping[str, type]) -> bool:
-    return isinstance(run, dict) and all(
-        isinstance(run.get(name), (int, float) if kind is float else kind)
-        for name, kind in fields.items()
-    )
 
 
 def append_line(path: Path, record: dict[str, Any]) -> None:

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipelines.files.markdown import table_of
 from pipelines.files.pictures import new_figure, save_figure
-from pipelines.reproduction.report import conditions, table_of, with_spread, write_files
+from pipelines.reproduction.report import conditions, with_spread, write_files
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

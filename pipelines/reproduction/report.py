@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.files.atomic import write_text
+from pipelines.files.markdown import table_of
 from pipelines.files.pictures import FORMATS, new_figure, save_figure
 from pipelines.files.records import write_json
 
@@ -71,12 +72,6 @@ def markdown(found: Mapping[str, Any]) -> str:
     rows = [_cells(row, found) for row in found["rows"]]
     text = f"{found['corpus']}, {found['sentences']:,} sentences ({found['split']})"
     return f"{table_of(head, rows)}\n{conditions(found, text)}\n"
-
-
-def table_of(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lines of Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 def _cells(row: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from pipelines.files.markdown import mean_and_deviation, table_of
 from pipelines.files.pictures import new_figure
 
 if TYPE_CHECKING:
@@ -21,20 +22,18 @@ def markdown(found: Mapping[str, Any]) -> str:
     """A row for each point of the curves, mean over seeds, and one for the BLEU at the end."""
     runs = {kind: _runs(found, kind) for kind in NAMES}
     titles = [title for name in NAMES.values() for title in (f"{name}: loss", "accuracy")]
-    lines = [["updates", *titles], ["---"] * 5]
+    rows = []
     for i, step in enumerate(runs["order"][0]["step"]):
         cells = []
         for kind in NAMES:
             for name in ("validation_loss", "validation_accuracy"):
                 cells.append(f"{statistics.mean(run[name][i] for run in runs[kind]):.3f}")
-        lines.append([f"{step:,}", *cells])
+        rows.append([f"{step:,}", *cells])
     bleu = []
     for kind in NAMES:
-        scores = [run["bleu"] for run in runs[kind]]
-        spread = f" ± {statistics.stdev(scores):.1f}" if len(scores) > 1 else ""
-        bleu += [f"{statistics.mean(scores):.1f}{spread}", ""]
-    lines.append(["BLEU", *bleu])
-    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+        bleu += [mean_and_deviation([run["bleu"] for run in runs[kind]], 1), ""]
+    rows.append(["BLEU", *bleu])
+    return table_of(["updates", *titles], rows)
 
 
 def draw(found: Mapping[str, Any]) -> Figure:

@@ -8,7 +8,6 @@ import logging
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ import numpy as np
 import sacrebleu
 import tensorflow as tf
 
-from pipelines.files.records import read_comparison, write_json
 from pipelines.graphs.batches import plan
 from pipelines.graphs.model import ModelConfig
 from pipelines.graphs.training import compile_model
@@ -25,7 +23,7 @@ from pipelines.progress import Work, progress
 from pipelines.syntax.data import END, PAD, START, Text, batches
 from pipelines.syntax.model import build
 from pipelines.syntax.trees import text_of
-from pipelines.training.devices import description
+from pipelines.training.kept_runs import KeptRuns, circumstances
 from tf_relpos.query_blocks import lengths_up_to
 
 _LOG = logging.getLogger(__name__)
@@ -77,17 +75,15 @@ def compare(
     """
     settings = dataclasses.asdict(config)
     settings["model"].pop("relations")
-    found = read_comparison(output, settings, _FIELDS)
-    done = {(run["seed"], run["relations"]) for run in found["runs"]}
-    wanted = [each for each in itertools.product(seeds, KINDS) if each not in done]
-    steps = config.steps * (len(done) + len(wanted))
-    with progress("training", "updates", steps, done=config.steps * len(done)) as work:
-        for seed, relations in wanted:
-            run = train(config, text, relations, seed, work)
-            found["runs"].append({"relations": relations, "seed": seed, **run})
-            if output:
-                write_json(output, found)
-    return found
+    kept = KeptRuns(output, settings, _FIELDS)
+    every = itertools.product(seeds, KINDS)
+    wanted = [(seed, kind) for seed, kind in every if not kept.has(seed=seed, relations=kind)]
+    done = config.steps * len(kept)
+    steps = done + config.steps * len(wanted)
+    with progress("training", "updates", steps, done=done) as work:
+        for seed, kind in wanted:
+            kept.add(relations=kind, seed=seed, **train(config, text, kind, seed, work))
+    return kept.found
 
 
 def train(
@@ -121,10 +117,7 @@ def train(
         "validation_loss": history["val_loss"],
         "validation_accuracy": history["val_accuracy"],
         "bleu": bleu.score,
-        "parameters": model.count_params(),
-        "minutes": round((time.monotonic() - began) / 60, 2),
-        "date": str(date.today()),
-        "device": description(),
+        **circumstances(model, began),
     }
 
 

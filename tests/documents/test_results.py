@@ -342,7 +342,7 @@ def test_forms_are_as_measured():
         title = f"web page {record['quantization'].replace('none', 'float32')}"
         size, start = record["site_megabytes"], record["start_up_s"]
         speed = record["per_s"]["page"]
-        table += f"\n| {title} | {size:.1f} | | {start:.1f} | {speed:.1f} | | | |"
+        table += f"| {title} | {size:.1f} | | {start:.1f} | {speed:.1f} | | | |\n"
     for page in (ROOT / "README.md", PAGES / "deployment.md"):
         assert table in read(page)
         assert found["date"] in read(page) and of_page["date"] in read(page)
