@@ -14,7 +14,7 @@ from pipelines.generalization import report as lengths
 from pipelines.reproduction.report import markdown
 from pipelines.run.metrics import sacrebleu_metrics
 from pipelines.syntax import report as syntax_report
-from tests.support.documents import PAGES, name, read
+from tests.support.documents import PAGES, name, prose, read
 from tests.support.runs import ROOT
 
 BENCHMARKS = ROOT / "pipelines" / "benchmark" / "results"
@@ -73,7 +73,7 @@ def test_the_share_of_commands_in_the_readme():
     found = read_json(ROOT / "docs" / "results" / "scan" / "lengths-commands.json")
     place = [column["label"] for column in found["columns"]].index("26")
     means = {row["label"]: (row["scores"][place] or {}).get("mean") for row in found["rows"]}
-    told = read(ROOT / "README.md")
+    told = prose(ROOT / "README.md")
     assert f"{means['relative']:.1f}% of the longer" in told
     assert f"{means['values only']:.1f}% with relative positions in the values alone" in told
     assert f"sinusoids {means['sinusoidal']:.1f}%" in told
@@ -85,7 +85,7 @@ def test_the_share_of_commands_in_bfloat16():
     (run,) = row["runs"]
     assert (row["label"], column["label"]) == ("relative", "26")
     assert run["seed"] == 1 and run["device"].endswith("mixed_bfloat16")
-    assert f"gave {row['scores'][0]['mean']:.2f}% at 26" in read(PAGES / "lengths.md")
+    assert f"gave {row['scores'][0]['mean']:.2f}% at 26" in prose(PAGES / "lengths.md")
 
 
 def test_the_news_model_is_as_scored():
@@ -205,7 +205,7 @@ def validated(path):
 
 def test_other_text_is_as_scored():
     results = ROOT / "docs" / "results" / "multi30k-other-text"
-    page = read(PAGES / "small-text.md").replace("\n", " ")
+    page = prose(PAGES / "small-text.md")
 
     before = validated(ROOT / "docs/results/multi30k-half-batches/half.history.jsonl")
     other, own = (validated(results / f"{name}.history.jsonl") for name in ("other", "own"))
@@ -244,7 +244,7 @@ def test_other_text_is_as_scored():
 
 def test_other_text_for_longer_is_as_scored():
     results = ROOT / "docs" / "results" / "multi30k-other-text-longer"
-    page = read(PAGES / "small-text.md").replace("\n", " ")
+    page = prose(PAGES / "small-text.md")
     other, own = (validated(results / f"{run}.history.jsonl") for run in ("other", "own"))
     points = [other[1000], other[6000], own[700], own[4200]]
     last_line = read(results / "other.history.jsonl").splitlines()[-1]
@@ -406,7 +406,7 @@ def test_the_papers_form_of_long_sequences_is_as_measured():
             for r in records
             if "transpose_reshape" not in r["over_plain"]
         }
-    page = read(PAGES / "speed.md").replace("\n", " ")
+    page = prose(PAGES / "speed.md")
     assert f"{told[0]} times plain attention's time in float32 and {told[1]} in bfloat16" in page
     assert left_out == {
         *(("float32", xla, "shared", 4096) for xla in (False, True)),
@@ -438,7 +438,8 @@ def test_speed_and_memory_are_as_measured():
     assert f"{memory['relative'] / memory['sinusoidal']:.3f}" in page
     (core,) = speed("attention_big_bfloat16_amx")["ratios"]
     auto, *others = (f"{ratio:.2f}" for ratio in core["over_plain"].values())
-    assert f"its core takes {auto} times plain attention's there, and {min(others)} to" in page
+    told = f"its core takes {auto} times plain attention's there, and {min(others)} to"
+    assert told in prose(PAGES / "speed.md")
     big, base = (
         speed(f"training_memory_{preset}_mixed_bfloat16_amx")["tensor_megabytes"]
         for preset in ("big", "base")
@@ -463,7 +464,7 @@ def test_speed_and_memory_are_as_measured():
 
 
 def test_a_gpu_is_as_measured():
-    page = read(PAGES / "speed.md").replace("\n", " ")
+    page = prose(PAGES / "speed.md")
     found = speed("gpu_attention")
     assert report.attention_on_gpu(found).replace("\n", " ") in page
     ratios = [record["over_plain"] for record in found["attention"]]
@@ -502,6 +503,7 @@ def test_decoding_in_bfloat16_is_as_measured():
     stems = {"`tiny`": "decoding_amx", "`base`": "decoding_base_amx"}
     models = {name: speed(stem) for name, stem in stems.items()}
     assert with_source(report.decoding(models), *stems.values()) in page
+    page = prose(PAGES / "speed.md")
     tiny, base = (model["decoding"][0] for model in models.values())  # by 32
     scores = {form: f"{score:.2f}" for form, score in base["bleu"].items()}
     others = {score for form, score in scores.items() if form != "saved_model_bfloat16"}
@@ -511,7 +513,7 @@ def test_decoding_in_bfloat16_is_as_measured():
     assert " in place of ".join(scores) in page
     share = base["over_ctranslate2"]["saved_model_bfloat16"]
     told = f"in bfloat16 translates {share:.2f} times as many sentences a second as CTranslate2"
-    assert told in read(ROOT / "README.md").replace("\n", " ")
+    assert told in prose(ROOT / "README.md")
 
 
 def test_the_summary_of_speed_is_of_all_results():
@@ -532,7 +534,7 @@ def test_the_summary_of_speed_is_of_all_results():
     assert len(decoding) == 7
     by_32 = [found[0]["over_ctranslate2"]["saved_model"] for found in decoding]
     one_by_one = [found[1]["over_ctranslate2"]["tflite"] for found in decoding]
-    summary = read(PAGES / "speed.md").partition("Each table is of one run")[0].replace("\n", " ")
+    summary = prose(PAGES / "speed.md").partition("Each table is of one run")[0]
     for told in (
         f"takes {layers[0]} of the time of Keras's up to 64 positions, and {layers[1]} beyond",
         f"keeps {between([100 / ratio for ratio in steps], '{:.0f}')}% of the updates a second",

@@ -23,6 +23,11 @@ def read(path: Path) -> str:
     return path.read_text(encoding="utf-8")
 
 
+def prose(path: Path) -> str:
+    """A text wherever its lines end."""
+    return read(path).replace("\n", " ")
+
+
 def blocks(path: Path, language: str) -> list[str]:
     """The fenced blocks of a language."""
     return re.findall(rf"^```{language}\n(.*?)^```", read(path), re.DOTALL | re.MULTILINE)
