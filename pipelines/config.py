@@ -203,8 +203,10 @@ class TrainingConfig:
         self._check("r_drop", "at least 0 and finite", 0 <= self.r_drop < math.inf)
         for name in ("keep_checkpoints", "average_checkpoints"):
             self._check(name, "at least 1", getattr(self, name) >= 1)
-        for name in ("learning_rate_scale", "epsilon"):
-            self._check(name, "above 0 and finite", 0 < getattr(self, name) < math.inf)
+        scale = self.learning_rate_scale
+        self._check("learning_rate_scale", "above 0 and finite", 0 < scale < math.inf)
+        # Below, single precision has none that hardware does not take for 0.
+        self._check("epsilon", "at least 1e-37 and finite", 1e-37 <= self.epsilon < math.inf)
         self._check("cooldown", "from 0 to 1", 0 <= self.cooldown <= 1)
         for name in ("beta_1", "beta_2", "label_smoothing"):
             self._check(name, "at least 0 and below 1", 0 <= getattr(self, name) < 1)

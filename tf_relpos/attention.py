@@ -28,9 +28,8 @@ from tf_relpos.free_axes import FreeAxes
 from tf_relpos.masks import both, visible, with_axes
 from tf_relpos.projections import of_positions
 from tf_relpos.quantization import quantized_policies
-from tf_relpos.query_blocks import are_in_blocks, attend_in_blocks
+from tf_relpos.query_blocks import Attention, are_in_blocks, attend_in_blocks
 from tf_relpos.relation_ops import Relations, relation_scores, relation_values
-from tf_relpos.relations import RelativePositions
 from tf_relpos.tensor_ops import Shape, Tensor, check_is_padded, heads_first, times_transposed
 
 
@@ -291,51 +290,16 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
     ) -> tuple[Tensor, Tensor | None]:
         """The same of keys and values in the layout that the products want, `[B, N, S, H]`."""
         query = self._scaled(query)
-        named = {
-            "vector": self.compatibility_vectors,
-            "key": self.relation_key_embeddings,
-            "value": self.relation_value_embeddings,
-        }
-        tables = {
-            name: ops.cast(ops.convert_to_tensor(table), query.dtype)
-            for name, table in named.items()
-            if table is not None
-        }
-
+        tables = self._tables(query.dtype)
         in_blocks: bool | None = False
         if tables:
             in_blocks = are_in_blocks(query, key, training, self.implementation)
         if in_blocks is False:
             weights = self._weigh(query, key, tables, relations, attention_mask)
             weights = ops.cast(weights, self.compute_dtype)
-            kept = self._dropout_layer(weights, training=training) if self.dropout else weights
-            return self._combine(kept, value, tables, relations), weights
-        kept = None
-        if self.dropout and training:
-            B, T, N, _ = ops.shape(query)
-            ones = ops.ones((B, N, T, ops.shape(key)[2]), query.dtype)
-            kept = self._dropout_layer(ones, training=training)  # once for both passes
-        if attention_mask is not None:
-            attention_mask = with_axes(attention_mask, 4)
-            if attention_mask.shape[2] is None:  # 1 for all queries, or one for each
-                B, N, _, S = ops.shape(attention_mask)
-                attention_mask = ops.broadcast_to(attention_mask, (B, N, ops.shape(query)[1], S))
-        bands = [] if self.is_additive else bands_of(relations, query, key, training)
-        if isinstance(relations, RelativePositions) and bands and not return_attention_scores:
-            attended = attend_in_bands(
-                self._masked_softmax,
-                query,
-                key,
-                value,
-                tables,
-                relations,
-                bands,
-                attention_mask,
-                kept,
-                self.implementation,
-            )
-            return attended, None
-        attended, *weights = attend_in_blocks(
+            used = self._dropout_layer(weights, training=training) if self.dropout else weights
+            return self._combine(used, value, tables, relations), weights
+        attention = Attention(
             self._weigh,
             self._combine,
             query,
@@ -343,19 +307,46 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             value,
             tables,
             relations,
-            attention_mask,
-            kept,
-            with_weights=return_attention_scores,
-            may_be_whole=in_blocks is None,
-            score_gradients=_additive_gradients if self.is_additive else None,
+            _for_queries(attention_mask, ops.shape(query)[1]),
+            self._kept(query, key, training),
+            _additive_gradients if self.is_additive else None,
         )
-        return attended, weights[0] if weights else None
+        if not (self.is_additive or return_attention_scores):
+            bands = bands_of(relations, query, key, training)
+            if bands:
+                attended = attend_in_bands(
+                    attention, bands, self._masked_softmax, self.implementation
+                )
+                return attended, None
+        attended, *found = attend_in_blocks(attention, return_attention_scores, in_blocks is None)
+        return attended, found[0] if found else None
+
+    def _tables(self, dtype: Any) -> dict[str, Tensor]:
+        """What there is to learn beside the projections, by name, as `Attention` wants it."""
+        named = {
+            "vector": self.compatibility_vectors,
+            "key": self.relation_key_embeddings,
+            "value": self.relation_value_embeddings,
+        }
+        return {
+            name: ops.cast(ops.convert_to_tensor(table), dtype)
+            for name, table in named.items()
+            if table is not None
+        }
+
+    def _kept(self, query: Tensor, key: Tensor, training: bool | None) -> Tensor | None:
+        """What dropout multiplies the weights `[B, N, T, S]` by, once for both passes."""
+        if not (self.dropout and training):
+            return None
+        B, T, N, _ = ops.shape(query)
+        ones = ops.ones((B, N, T, ops.shape(key)[2]), query.dtype)
+        return self._dropout_layer(ones, training=training)
 
     def _scaled(self, query: Tensor) -> Tensor:
         """Projected queries as the scores take them: over sqrt(H) in Eq. 4."""
         if self.is_additive:
             return query
-        return ops.multiply(query, ops.cast(self._inverse_sqrt_key_dim, query.dtype))
+        return ops.multiply(query, self._inverse_sqrt_key_dim)
 
     def _weigh(
         self,
@@ -606,9 +597,20 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
 def _additive_gradients(
     by_scores: Tensor, query: Tensor, key: Tensor, tables: dict[str, Tensor], relations: Relations
 ) -> list[Tensor]:
-    """For `attend_in_blocks`."""
+    """The `score_gradients` of `Attention`."""
     vector, table = tables["vector"], tables.get("key")
     return additive_gradients(by_scores, query, key, vector, relations, table)
+
+
+def _for_queries(mask: Tensor | None, T: Any) -> Tensor | None:
+    """A mask with all four axes, of which that of queries is known to be 1 or T long."""
+    if mask is None:
+        return None
+    mask = with_axes(mask, 4)
+    if mask.shape[2] is not None:
+        return mask
+    B, N, _, S = ops.shape(mask)
+    return ops.broadcast_to(mask, (B, N, T, S))
 
 
 def _as_int(size: Any) -> Any:

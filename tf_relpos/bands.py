@@ -17,11 +17,11 @@ Axes are those of `tf_relpos.relation_ops`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from keras import ops
 
-from tf_relpos.query_blocks import dropped, softmax_gradient
+from tf_relpos.query_blocks import Attention, dropped, softmax_gradient
 from tf_relpos.relation_ops import (
     Relations,
     label_gradient,
@@ -109,49 +109,38 @@ def bands_of(relations: Relations, query: Tensor, key: Tensor, training: Any) ->
 
 
 def attend_in_bands(
-    softmax: Callable[[Tensor, Tensor | None], Tensor],
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    tables: dict[str, Tensor],
-    positions: RelativePositions,
+    attention: Attention,
     bands: Sequence[Band],
-    mask: Tensor | None = None,
-    kept: Tensor | None = None,
+    softmax: Callable[[Tensor, Tensor | None], Tensor],
     implementation: str = "auto",
 ) -> Tensor:
-    """Eq. 3 and 4, block by block; in a graph the weights are kept, as plain attention keeps them.
+    """Eq. 3 and 5, block by block; in a graph the weights are kept, as plain attention keeps them.
 
     Args:
-        softmax: `(scores, mask) -> weights`, in single precision at least.
-        query: `[B, T, N, H]`, scaled.
-        key, value: `[B, N, S, H]`.
-        tables: the label vectors of "key" and "value", those that are in use.
-        positions: of all pairs.
+        attention: of all queries, by the product, with `RelativePositions`.
         bands: what `bands_of` has found.
-        mask: which pairs are seen, `[B or 1, N or 1, T or 1, S or 1]`.
-        kept: what dropout multiplies the weights by, `[B, N, T, S]`.
+        softmax: `(scores, mask) -> weights`, in single precision at least.
         implementation: of the labels in the bands, as for `relation_scores`.
 
     Returns:
         The attended values, `[B, T, N, H]`.
     """
-    tables = {name: tables[name] for name in ("key", "value") if name in tables}
-    optional = {name: x for name, x in {"mask": mask, "kept": kept}.items() if x is not None}
+    tensors, unpacked = attention.packed()
+    query = attention.query
 
-    def blocks(*inputs: Tensor) -> Iterator[_BandAttention]:
-        query, key, value, *others = inputs
-        own = dict(zip((*tables, *optional), others, strict=True))
-        keys, values = _Ends(key, own.get("key")), _Ends(value, own.get("value"))
+    def blocks(inputs: Sequence[Tensor]) -> Iterator[_BandAttention]:
+        own = unpacked(inputs)
+        keys = _Ends(own.key, own.tables.get("key"))
+        values = _Ends(own.value, own.tables.get("value"))
         for band in bands:
             yield _BandAttention(
                 band,
-                band.positions(positions),
-                band.queries(query, 1),
+                band.positions(cast(RelativePositions, own.relations)),
+                band.queries(own.query, 1),
                 keys,
                 values,
-                band.queries(own.get("mask"), 2),
-                band.queries(own.get("kept"), 2),
+                band.queries(own.mask, 2),
+                band.queries(own.kept, 2),
                 implementation,
             )
 
@@ -160,25 +149,25 @@ def attend_in_bands(
 
     def attend(*inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
         results, saved = [], []
-        for block in blocks(*inputs):
+        for block in blocks(inputs):
             exact = block.exact_weights(softmax)
             results.append(block.attended(exact))
             saved += [exact] if is_kept else []
         return ops.concatenate(results, axis=1), saved
 
-    def gradient(inputs: Any, saved: list[Tensor], by_attended: Tensor) -> tuple[Any, ...]:
+    def gradient(inputs: Any, saved: list[Tensor], by_attended: Tensor) -> list[Tensor]:
         by_queries: list[Tensor] = []
         by_others: list[Tensor] = []
-        for index, block in enumerate(blocks(*inputs)):
+        for index, block in enumerate(blocks(inputs)):
             exact = saved[index] if is_kept else block.exact_weights(softmax)
             by_query, *terms = block.gradients(exact, block.band.queries(by_attended, 1))
             terms = [ops.cast(term, exact_dtype(query)) for term in terms]
             by_queries.append(by_query)
             by_others = [a + b for a, b in zip(by_others, terms, strict=False)] or terms
         by_others = [ops.cast(x, query.dtype) for x in by_others]
-        return ops.concatenate(by_queries, axis=1), *by_others, *(None for _ in optional)
+        return [ops.concatenate(by_queries, axis=1), *by_others]
 
-    return with_gradient(attend, gradient, query, key, value, *tables.values(), *optional.values())
+    return with_gradient(attend, gradient, *tensors)
 
 
 class _Ends:

@@ -31,7 +31,7 @@ from tf_relpos.tensor_ops import (
 
 
 def additive_scores(
-    query: Tensor, key: Tensor, vector: Tensor, relations: Relations = None, table: Any = None
+    query: Tensor, key: Tensor, vector: Tensor, relations: Relations, table: Any
 ) -> Tensor:
     """`v^T tanh(x_i W^Q + x_j W^K + a^K_ij)`, in single precision at least.
 
@@ -56,8 +56,8 @@ def additive_scores(
     def scored(*inputs: Tensor) -> tuple[Tensor, None]:
         return pairs(inputs).scores(), None
 
-    def gradient(inputs: Any, saved: None, by_scores: Tensor) -> tuple[Tensor | None, ...]:
-        return *pairs(inputs).gradients(by_scores), *(None for _ in tensors)
+    def gradient(inputs: Any, saved: None, by_scores: Tensor) -> list[Tensor]:
+        return pairs(inputs).gradients(by_scores)
 
     return with_gradient(scored, gradient, query, key, vector, *tables, *tensors)
 
@@ -67,8 +67,8 @@ def additive_gradients(
     query: Tensor,
     key: Tensor,
     vector: Tensor,
-    relations: Relations = None,
-    table: Any = None,
+    relations: Relations,
+    table: Any,
 ) -> list[Tensor]:
     """The gradients of `additive_scores` by query, key, vector and, if there is one, table.
 

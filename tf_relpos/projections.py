@@ -19,12 +19,22 @@ _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backw
 
 def is_plain(dense: keras.layers.Layer) -> bool:
     """Whether kernel, bias and activation are all that a projection does: Keras made it, it is not
-    quantized, nothing has been put in its place, and no hook of PyTorch's waits for its calls."""
+    quantized, nothing has been put in its place or in that of its `call`, no hook of PyTorch's
+    waits for its calls, and `keras.distribution` does not lay out what it makes."""
     return (
         type(dense) in (keras.layers.EinsumDense, keras.layers.Dense)
         and dense.quantization_mode is None
+        and "call" not in vars(dense)
         and not any(getattr(dense, hooks, None) for hooks in _HOOKS)
+        and not _is_laid_out(dense)
     )
+
+
+def _is_laid_out(dense: keras.layers.Layer) -> bool:
+    distribution = keras.distribution.distribution()
+    if distribution is None:
+        return False
+    return distribution.get_tensor_layout(f"{dense.path}/output") is not None
 
 
 def _is_of_its_dtype(dense: keras.layers.Layer, x: Tensor) -> bool:

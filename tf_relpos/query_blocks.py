@@ -65,26 +65,10 @@ def lengths_up_to(longest: int | None) -> Iterator[None]:
         _longest.reset(token)
 
 
-def attend_in_blocks(
-    weigh: Callable[..., Tensor],
-    combine: Callable[..., Tensor],
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    tables: dict[str, Tensor],
-    relations: Relations,
-    mask: Tensor | None = None,
-    kept: Tensor | None = None,
-    with_weights: bool = False,
-    may_be_whole: bool = False,
-    score_gradients: Callable[..., list[Tensor]] | None = None,
-) -> tuple[Tensor, ...]:
-    """Eq. 3 and 4 for some queries at a time, since queries do not depend on each other.
+class Attention(NamedTuple):
+    """Eq. 3 and 4 of some queries, and their gradients.
 
-    Memory is that of one block's pairs: the backward pass computes the weights again, as does
-    FlashAttention (Dao et al. 2022), whose gradient this is, with the terms of the relations.
-
-    Args:
+    Attributes:
         weigh: the softmax of Eq. 4, `(query, key, tables, relations, mask) -> [B, N, T, S]`.
         combine: Eq. 3, `(weights, value, tables, relations) -> [B, T, N, H]`.
         query: `[B, T, N, H]`, scaled.
@@ -94,86 +78,175 @@ def attend_in_blocks(
         relations: see the module; None without label vectors.
         mask: which pairs are seen, `[B or 1, N or 1, T or 1, S or 1]`.
         kept: what dropout multiplies the weights by, `[B, N, T, S]`.
+        score_gradients: of scores other than Eq. 5's: `(by_scores, query, key, tables, relations)`
+            to the gradients by query, key and all tables but that of "value".
+    """
+
+    weigh: Callable[..., Tensor]
+    combine: Callable[..., Tensor]
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    tables: dict[str, Tensor]
+    relations: Relations
+    mask: Tensor | None = None
+    kept: Tensor | None = None
+    score_gradients: Callable[..., list[Tensor]] | None = None
+
+    def packed(self) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Attention]]:
+        """All its tensors, and how to make the same of others: what has a gradient of its own, and
+        each of its branches, must be given all tensors that it uses."""
+        of_relations, from_tensors = tensors_of(self.relations)
+        optional = {"mask": self.mask, "kept": self.kept}
+        others = {**self.tables, **{name: x for name, x in optional.items() if x is not None}}
+
+        def unpacked(tensors: Sequence[Tensor]) -> Attention:
+            query, key, value, *rest = tensors
+            own = dict(zip(others, rest, strict=False))
+            relations = from_tensors(*rest[len(own) :])
+            if isinstance(relations, RelativePositions):
+                # Seen from within a branch, as XLA takes lengths from without for unknown.
+                T, S = ops.shape(query)[1], ops.shape(key)[2]
+                relations = relations._replace(query_length=T, key_length=S)
+            return self._replace(
+                query=query,
+                key=key,
+                value=value,
+                tables={name: own[name] for name in self.tables},
+                relations=relations,
+                mask=own.get("mask"),
+                kept=own.get("kept"),
+            )
+
+        return [self.query, self.key, self.value, *others.values(), *of_relations], unpacked
+
+    def of(self, block: _Queries) -> Attention:
+        """The part of a block of queries."""
+        return self._replace(
+            query=block.of(self.query, 1),
+            relations=block.relations(self.relations),
+            mask=block.of(self.mask, 2),
+            kept=block.of(self.kept, 2),
+        )
+
+    def exact_weights(self) -> Tensor:
+        """`[B, N, T, S]`, in single precision at least."""
+        return self.weigh(self.query, self.key, self.tables, self.relations, self.mask)
+
+    def results(self) -> list[Tensor]:
+        """The attended values, the weights, and these as exact as they were."""
+        exact = self.exact_weights()
+        weights = ops.cast(exact, self.query.dtype)
+        used = dropped(weights, self.kept)
+        return [self.combine(used, self.value, self.tables, self.relations), weights, exact]
+
+    def gradients(
+        self, exact: Tensor, by_attended: Tensor, by_returned: Tensor | None = None
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Gradients by the query; and by key, value and tables, from those by the results."""
+        used = dropped(ops.cast(exact, self.query.dtype), self.kept)
+        by_heads = heads_first(by_attended)
+        by_weights = ops.matmul(by_heads, ops.swapaxes(self.value, -1, -2))
+        if "value" in self.tables:
+            by_weights += relation_scores(by_attended, self.relations, self.tables["value"])
+        by_weights = dropped(by_weights, self.kept)
+        if by_returned is not None:
+            by_weights += by_returned
+        by_scores = softmax_gradient(exact, by_weights, self.query.dtype)
+        of_scores = self.score_gradients or _product_gradients
+        by_query, by_key, *by_tables = of_scores(
+            by_scores, self.query, self.key, self.tables, self.relations
+        )
+        by_value = ops.matmul(ops.swapaxes(used, -1, -2), by_heads)
+        if "value" in self.tables:
+            table = self.tables["value"]
+            sums = sum_by_label(used, self.relations, table.shape[-2])
+            by_tables.append(label_gradient(sums, by_attended, self.relations, table))
+        return [by_query], [by_key, by_value, *by_tables]
+
+    def results_in_blocks(self, with_weights: bool) -> list[Tensor]:
+        """The attended values and, if asked for, the weights."""
+        B, T, N, _ = ops.shape(self.query)
+        S, H = ops.shape(self.key)[2], self.value.shape[-1]
+
+        def of_block(block: _Queries) -> tuple[list[Tensor], list[Tensor]]:
+            return self.of(block).results()[: 1 + with_weights], []
+
+        parts = [((B, T, N, H), 1), ((B, N, T, S), 2)][: 1 + with_weights]
+        results, _ = _in_blocks(of_block, self, parts, ())
+        return results
+
+    def gradients_in_blocks(
+        self, by_attended: Tensor, by_returned: Tensor | None = None
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """As `gradients`, of weights that are computed again."""
+
+        def of_block(block: _Queries) -> tuple[list[Tensor], list[Tensor]]:
+            own = self.of(block)
+            by_own = block.counted(block.of(by_attended, 1), 1)
+            by_weights = block.of(by_returned, 2)
+            if by_weights is not None:
+                by_weights = block.counted(by_weights, 2)
+            return own.gradients(own.exact_weights(), by_own, by_weights)
+
+        parts = [(ops.shape(self.query), 1)]
+        return _in_blocks(of_block, self, parts, (self.key, self.value, *self.tables.values()))
+
+
+def attend_in_blocks(
+    attention: Attention, with_weights: bool, may_be_whole: bool
+) -> tuple[Tensor, ...]:
+    """Eq. 3 and 4 for some queries at a time, since queries do not depend on each other.
+
+    Memory is that of one block's pairs: the backward pass computes the weights again, as does
+    FlashAttention (Dao et al. 2022), whose gradient this is, with the terms of the relations.
+
+    Args:
+        attention: of all queries.
         with_weights: whether to return the weights, before dropout, as well.
         may_be_whole: whether it may turn out when a graph runs that the sentences are short: all
             queries are then computed at once, and the backward pass finds their weights.
-        score_gradients: of scores other than Eq. 5's: `(by_scores, query, key, tables, relations)`
-            to the gradients by query, key and all tables but that of "value".
 
     Returns:
         A tuple of the attended values `[B, T, N, H]` and, if asked for, the weights `[B, N, T, S]`.
     """
-    of_relations, from_tensors = tensors_of(relations)
-    optional = {"mask": mask, "kept": kept}
-    optional = {name: x for name, x in optional.items() if x is not None}
-
-    def attention_of(inputs: Sequence[Tensor]) -> _Attention:
-        query, key, value, *others = inputs
-        own_tables = dict(zip(tables, others, strict=False))
-        options = dict(zip(optional, others[len(tables) :], strict=False))
-        own_relations = from_tensors(*others[len(tables) + len(optional) :])
-        if isinstance(own_relations, RelativePositions):
-            # Seen from within a branch, as XLA takes lengths from without for unknown.
-            T, S = ops.shape(query)[1], ops.shape(key)[2]
-            own_relations = own_relations._replace(query_length=T, key_length=S)
-        ends = query, key, value, own_tables, own_relations
-        return _Attention(weigh, combine, *ends, **options, score_gradients=score_gradients)
+    inputs, unpacked = attention.packed()
+    value_dim = attention.value.shape[-1]
 
     def either(whole: Callable[[], Any], in_blocks: Callable[[], Any]) -> Any:
         if not may_be_whole:
             return in_blocks()
-        return ops.cond(_are_few(query, key, WIDEST), whole, in_blocks)
+        return ops.cond(_are_few(attention.query, attention.key, WIDEST), whole, in_blocks)
 
-    def attend(*inputs: Tensor) -> tuple[Any, Tensor]:
+    def attend(*inputs: Tensor) -> tuple[Tensor, Tensor]:
         def whole() -> tuple[list[Tensor], Tensor]:
-            attended, weights, exact = attention_of(inputs).results()
+            attended, weights, exact = unpacked(inputs).results()
             return [attended, weights][: 1 + with_weights], exact
 
         def in_blocks() -> tuple[list[Tensor], Tensor]:
-            attention = attention_of(inputs)
-            B, T, N, _ = ops.shape(attention.query)
-            S, H = ops.shape(attention.key)[2], attention.value.shape[-1]
-
-            def of_block(block: _Queries) -> tuple[list[Tensor], list[Tensor]]:
-                return attention.of(block).results()[: 1 + with_weights], []
-
-            parts = [((B, T, N, H), 1), ((B, N, T, S), 2)][: 1 + with_weights]
-            results, _ = _in_blocks(of_block, attention, parts, ())
+            results = unpacked(inputs).results_in_blocks(with_weights)
             return results, ops.zeros((0, 0, 0, 0), exact_dtype(attention.query))
 
         results, exact = either(whole, in_blocks)
         return _join(results), exact
 
-    def gradient(inputs: Sequence[Tensor], exact: Tensor, by_joined: Tensor) -> tuple[Any, ...]:
-        by_results = _part(by_joined, value.shape[-1], with_weights)
+    def gradient(inputs: Sequence[Tensor], exact: Tensor, by_joined: Tensor) -> list[Tensor]:
+        by_results = _part(by_joined, value_dim, with_weights)
 
         def whole() -> tuple[list[Tensor], list[Tensor]]:
-            attention = attention_of(inputs)
-            B, T, N, _ = ops.shape(attention.query)
+            own = unpacked(inputs)
+            B, T, N, _ = ops.shape(own.query)
             # Without its shape XLA takes it for one of the two that the branches before made.
-            weights = ops.reshape(exact, (B, N, T, ops.shape(attention.key)[2]))
-            return attention.gradients(weights, *by_results)
+            weights = ops.reshape(exact, (B, N, T, ops.shape(own.key)[2]))
+            return own.gradients(weights, *by_results)
 
         def in_blocks() -> tuple[list[Tensor], list[Tensor]]:
-            attention = attention_of(inputs)
+            return unpacked(inputs).gradients_in_blocks(*by_results)
 
-            def of_block(block: _Queries) -> tuple[list[Tensor], list[Tensor]]:
-                own = attention.of(block)
-                by_own = [
-                    block.counted(block.of(x, axis), axis)
-                    for x, axis in zip(by_results, (1, 2), strict=False)
-                ]
-                return own.gradients(own.exact_weights(), *by_own)
+        by_query, by_others = either(whole, in_blocks)
+        return [*by_query, *by_others]
 
-            parts = [(ops.shape(attention.query), 1)]
-            totals = (attention.key, attention.value, *attention.tables.values())
-            return _in_blocks(of_block, attention, parts, totals)
-
-        (by_query,), by_others = either(whole, in_blocks)
-        return by_query, *by_others, *(None for _ in inputs[1 + len(by_others) :])
-
-    inputs = (query, key, value, *tables.values(), *optional.values(), *of_relations)
-    return _part(with_gradient(attend, gradient, *inputs), value.shape[-1], with_weights)
+    return _part(with_gradient(attend, gradient, *inputs), value_dim, with_weights)
 
 
 def are_in_blocks(
@@ -226,65 +299,6 @@ def _part(joined: Tensor, size: int, with_weights: bool) -> tuple[Tensor, ...]:
     if not with_weights:
         return (joined,)
     return ops.transpose(joined[..., :size], (0, 2, 1, 3)), joined[..., size:]
-
-
-class _Attention(NamedTuple):
-    """Eq. 3 and 4 of some queries and their gradients, with the arguments of `attend_in_blocks`."""
-
-    weigh: Callable[..., Tensor]
-    combine: Callable[..., Tensor]
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    tables: dict[str, Tensor]
-    relations: Relations
-    mask: Tensor | None = None
-    kept: Tensor | None = None
-    score_gradients: Callable[..., list[Tensor]] | None = None
-
-    def of(self, block: _Queries) -> _Attention:
-        """The part of a block of queries."""
-        return self._replace(
-            query=block.of(self.query, 1),
-            relations=block.relations(self.relations),
-            mask=block.of(self.mask, 2),
-            kept=block.of(self.kept, 2),
-        )
-
-    def exact_weights(self) -> Tensor:
-        """`[B, N, T, S]`, in single precision at least."""
-        return self.weigh(self.query, self.key, self.tables, self.relations, self.mask)
-
-    def results(self) -> list[Tensor]:
-        """The attended values, the weights, and these as exact as they were."""
-        exact = self.exact_weights()
-        weights = ops.cast(exact, self.query.dtype)
-        used = dropped(weights, self.kept)
-        return [self.combine(used, self.value, self.tables, self.relations), weights, exact]
-
-    def gradients(
-        self, exact: Tensor, by_attended: Tensor, by_returned: Tensor | None = None
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Gradients by the query; and by key, value and tables, from those by the results."""
-        used = dropped(ops.cast(exact, self.query.dtype), self.kept)
-        by_heads = heads_first(by_attended)
-        by_weights = ops.matmul(by_heads, ops.swapaxes(self.value, -1, -2))
-        if "value" in self.tables:
-            by_weights += relation_scores(by_attended, self.relations, self.tables["value"])
-        by_weights = dropped(by_weights, self.kept)
-        if by_returned is not None:
-            by_weights += by_returned
-        by_scores = softmax_gradient(exact, by_weights, self.query.dtype)
-        of_scores = self.score_gradients or _product_gradients
-        by_query, by_key, *by_tables = of_scores(
-            by_scores, self.query, self.key, self.tables, self.relations
-        )
-        by_value = ops.matmul(ops.swapaxes(used, -1, -2), by_heads)
-        if "value" in self.tables:
-            table = self.tables["value"]
-            sums = sum_by_label(used, self.relations, table.shape[-2])
-            by_tables.append(label_gradient(sums, by_attended, self.relations, table))
-        return [by_query], [by_key, by_value, *by_tables]
 
 
 def dropped(weights: Tensor, kept: Tensor | None) -> Tensor:
@@ -347,7 +361,7 @@ class _Queries:
 
 def _in_blocks(
     function: Callable[[_Queries], tuple[list[Tensor], list[Tensor]]],
-    attention: _Attention,
+    attention: Attention,
     parts: Sequence[tuple[tuple[Any, ...], int]],
     totals: Sequence[Tensor],
 ) -> tuple[list[Tensor], list[Tensor]]:

@@ -205,10 +205,9 @@ def pick_by_label(per_label: Tensor, relations: Relations) -> Tensor:
     def pick(per_label: Tensor, *tensors: Tensor) -> tuple[Tensor, None]:
         return _pick(per_label, from_tensors(*tensors)), None
 
-    def gradient(inputs: Any, saved: None, by_pair: Tensor) -> tuple[Tensor | None, ...]:
+    def gradient(inputs: Any, saved: None, by_pair: Tensor) -> tuple[Tensor]:
         _, *tensors = inputs
-        by_label = sum_by_label(by_pair, from_tensors(*tensors), num_labels)
-        return by_label, *(None for _ in tensors)
+        return (sum_by_label(by_pair, from_tensors(*tensors), num_labels),)
 
     return with_gradient(pick, gradient, per_label, *tensors)
 
@@ -220,9 +219,9 @@ def sum_by_label(per_pair: Tensor, relations: Relations, num_labels: int) -> Ten
     def add(per_pair: Tensor, *tensors: Tensor) -> tuple[Tensor, None]:
         return _sum(per_pair, from_tensors(*tensors), num_labels), None
 
-    def gradient(inputs: Any, saved: None, by_label: Tensor) -> tuple[Tensor | None, ...]:
+    def gradient(inputs: Any, saved: None, by_label: Tensor) -> tuple[Tensor]:
         _, *tensors = inputs
-        return pick_by_label(by_label, from_tensors(*tensors)), *(None for _ in tensors)
+        return (pick_by_label(by_label, from_tensors(*tensors)),)
 
     return with_gradient(add, gradient, per_pair, *tensors)
 
@@ -434,7 +433,7 @@ def _vectors_of_positions(positions: RelativePositions, table: Tensor) -> Tensor
     def take(table: Tensor, *tensors: Tensor) -> tuple[Tensor, None]:
         return ops.take(table, from_tensors(*tensors).ids, axis=-2), None
 
-    def gradient(inputs: Any, saved: None, by_vectors: Tensor) -> tuple[Tensor | None, ...]:
+    def gradient(inputs: Any, saved: None, by_vectors: Tensor) -> tuple[Tensor]:
         table, *tensors = inputs
         *heads, T, S, H = ops.shape(by_vectors)
         if heads:
@@ -442,8 +441,7 @@ def _vectors_of_positions(positions: RelativePositions, table: Tensor) -> Tensor
         pairs = ops.reshape(by_vectors, (T, S, math.prod(heads) * H))
         sums = _sum_positions(pairs, from_tensors(*tensors))
         sums = ops.cast(ops.sum(ops.cast(sums, exact_dtype(sums)), axis=0), table.dtype)
-        by_table = ops.swapaxes(ops.reshape(sums, (-1, *heads, H)), 0, -2)
-        return by_table, *(None for _ in tensors)
+        return (ops.swapaxes(ops.reshape(sums, (-1, *heads, H)), 0, -2),)
 
     return with_gradient(take, gradient, table, *tensors)
 

@@ -15,12 +15,17 @@ padding the end. `max_length`, L, is an int where it is known and a scalar int32
 that will know it when it runs: the model may then let its cache grow from step to step, below a key
 "growing". That key says that shapes may change, so that sentences that are done leave the batch.
 
+They are inference: on PyTorch nothing is recorded for gradients, as in Keras's `predict`.
+
 Axes: B batch, S source positions, K hypotheses, L generated tokens, V vocabulary.
 """
 
 from __future__ import annotations
 
+import functools
 import math
+import sys
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import keras
@@ -46,6 +51,20 @@ _SEARCHED = ("config", "encode", "initial_cache", "step")  # what a model is sea
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, as in tensor2tensor
 
 
+def _inference(search: Callable[..., Any]) -> Callable[..., Any]:
+    """A search of which PyTorch records nothing."""
+
+    @functools.wraps(search)
+    def searched(*args: Any, **kwargs: Any) -> Any:
+        if keras.backend.backend() != "torch":
+            return search(*args, **kwargs)
+        with sys.modules["torch"].no_grad():
+            return search(*args, **kwargs)
+
+    return searched
+
+
+@_inference
 def beam_search(
     model: Any,
     source_ids: Any,
@@ -103,6 +122,7 @@ def beam_search(
     return beam.finished_ids, beam.finished_scores
 
 
+@_inference
 def greedy_search(model: Any, source_ids: Any, max_length: Any = None) -> tuple[Tensor, Tensor]:
     """The most probable token at each step, up to the end.
 
@@ -127,6 +147,7 @@ def greedy_search(model: Any, source_ids: Any, max_length: Any = None) -> tuple[
     return _search_one(model, source_ids, most_probable, limits, L)
 
 
+@_inference
 def sample(
     model: Any,
     source_ids: Any,
@@ -182,27 +203,32 @@ def sample(
         uniforms = _uniforms(uniforms)
         known = (source_ids.shape[0], None if _is_symbolic(L) else L)
         check_shape("uniforms", uniforms.shape, known)
+    draw = _Draw(model, temperature, top_k, top_p, uniforms)
+    return _search_one(model, source_ids, draw, limits, L)
 
-    def draw(logits, must_end, index):
+
+class _Draw(NamedTuple):
+    """The choice of `sample`, with its arguments, checked."""
+
+    model: Any
+    temperature: Any
+    top_k: int | None
+    top_p: Any
+    uniforms: Any  # float32 [B, L]
+
+    def __call__(self, logits, must_end, index):
         """Inverts the cumulative distribution at this step's uniform number."""
-        if top_k is not None:
-            log_probs, tokens = _most_probable(logits, must_end, top_k, model)
-            log_probs, places = _sorted_top_k(log_probs, min(top_k, log_probs.shape[-1]))
-            tokens = own_rows_at(tokens, places)
-        else:
-            log_probs, tokens = _log_probs(logits, must_end, model), None
-            if top_p is not None:
-                log_probs, tokens = _sorted_top_k(log_probs, log_probs.shape[-1])
+        log_probs, tokens = self._candidates(logits, must_end)
         possible = ops.isfinite(log_probs)
         best = ops.max(log_probs, axis=-1, keepdims=True)
-        weights = ops.exp((log_probs - best) / temperature)
+        weights = ops.exp((log_probs - best) / self.temperature)
         # -inf divided by a huge number is NaN where XLA multiplies with its reciprocal, 0.
         weights = ops.where(possible, weights, _constant(0))
         cumulative = ops.cumsum(weights, axis=-1)
-        if top_p is not None:
-            possible = possible & (cumulative - weights < top_p * cumulative[:, -1:])
+        if self.top_p is not None:
+            possible = possible & (cumulative - weights < self.top_p * cumulative[:, -1:])
             cumulative = ops.cumsum(ops.where(possible, weights, _constant(0)), axis=-1)
-        threshold = ops.take(uniforms, index, axis=1)[:, None] * cumulative[:, -1:]
+        threshold = ops.take(self.uniforms, index, axis=1)[:, None] * cumulative[:, -1:]
         below = ops.sum(ops.cast(cumulative <= threshold, "int32"), axis=-1)
         # Rounding can put the threshold on the total, past the last token that can be drawn.
         places = ops.arange(log_probs.shape[-1], dtype="int32")
@@ -212,7 +238,16 @@ def sample(
         chosen = place if tokens is None else own_rows_at(tokens, place)
         return chosen[:, 0], gained[:, 0]
 
-    return _search_one(model, source_ids, draw, limits, L)
+    def _candidates(self, logits, must_end):
+        """Log-probabilities `[B, C]`, and whose they are; None where these are the places."""
+        if self.top_k is not None:
+            log_probs, tokens = _most_probable(logits, must_end, self.top_k, self.model)
+            log_probs, places = _sorted_top_k(log_probs, min(self.top_k, log_probs.shape[-1]))
+            return log_probs, own_rows_at(tokens, places)
+        log_probs = _log_probs(logits, must_end, self.model)
+        if self.top_p is None:
+            return log_probs, None
+        return _sorted_top_k(log_probs, log_probs.shape[-1])
 
 
 class _Sentences(NamedTuple):

@@ -206,7 +206,8 @@ def with_gradient(
 
     Args:
         function: from `inputs` to the result and what `gradient` needs of it beside.
-        gradient: `(inputs, what it needs, gradient of the result) -> gradients of the inputs`.
+        gradient: `(inputs, what it needs, gradient of the result) -> gradients` of the first
+            inputs; the others have none.
         inputs: all tensors that either uses, or JAX's rematerialization loses them.
 
     The transforms of `torch.func` differentiate the function itself, as they take no gradients
@@ -226,7 +227,8 @@ def with_gradient(
 
         def backward(*upstream: Any, **named: Any) -> Any:
             # By its position; on PyTorch by a name, behind the inputs.
-            return gradient(inputs, saved, *(named.values() or upstream))
+            found = gradient(inputs, saved, *(named.values() or upstream))
+            return *found, *(None for _ in inputs[len(found) :])
 
         return result, backward
 

@@ -56,7 +56,7 @@ class Transformer(keras.Model):
     """
 
     def __init__(self, config: TransformerConfig, **kwargs):
-        if not isinstance(config, TransformerConfig):
+        if type(config) is not TransformerConfig:  # no fields but its own would be loaded again
             raise ValueError(f"`config` must be a TransformerConfig. Received: config={config!r}")
         super().__init__(**kwargs)
         self.config = config
@@ -165,9 +165,9 @@ class Transformer(keras.Model):
         if not self.built:
             self.build()
 
-    def _embed(self, ids, start_index=0, training=None):
+    def _embed(self, ids, training, start_index=0):
         x = self.embedding(ids)
-        x = x * ops.cast(self.config.model_dim**0.5, x.dtype)
+        x = x * self.config.model_dim**0.5
         if self.config.uses_sinusoidal:
             x = self.position_encoding(x, start_index=start_index)
         return self.embedding_dropout(x, training=training)
@@ -276,7 +276,7 @@ class Transformer(keras.Model):
         window = self.config.attention_window
         ancestors, past = _here(cache["ancestors"], index, window, grows=kind == "growing")
         B, K = ops.shape(token_ids)
-        x = self._embed(ops.reshape(token_ids, (-1, 1)), index, training=False)
+        x = self._embed(ops.reshape(token_ids, (-1, 1)), False, index)
         x = ops.reshape(x, (-1, self.config.model_dim))
         source_bias = _bias(memory["mask"][:, None, None])
         new = []

@@ -81,7 +81,7 @@ class Windows(NamedTuple):
         is_key = ops.cast(ops.reshape(self.slide(keys), (-1, 1, 1, self.width)), "bool")
         is_near = visible(self.size, self.width, self.reach, self.causal, self.window + 1)
         seen = is_near & is_key
-        if attention_mask is None:
+        if attention_mask is None or (isinstance(self.num_keys, int) and self.num_keys == 0):
             return seen
         pairs = ops.cast(with_axes(attention_mask, 4), "int32")
         is_of_any_query = pairs.shape[2] == 1

@@ -7,6 +7,7 @@ import abc
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from fractions import Fraction
 
 from pipelines.corpora.corpus import Corpus
 from pipelines.errors import InputError
@@ -25,7 +26,7 @@ def shortest_share(lengths: Iterable[int], share: float) -> int:
         share: above 0, at most 1.
     """
     counts = Counter(lengths)
-    needed = math.ceil(share * counts.total())
+    needed = math.ceil(Fraction(str(share)) * counts.total())  # 0.55 of 100 is 55
     seen = 0
     for length in sorted(counts):
         seen += counts[length]

@@ -63,7 +63,7 @@ class TokenizedCorpus:
             if metadata["format"] != FORMAT:
                 raise ValueError(f"format {metadata['format']}, expected {FORMAT}")
             arrays = {
-                name: np.load(directory / f"{name}.npy", mmap_mode="r", allow_pickle=False)
+                name: np.lib.format.open_memmap(directory / f"{name}.npy", mode="r")
                 for name in ARRAYS
             }
             _check_sizes(metadata, arrays)

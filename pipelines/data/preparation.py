@@ -274,17 +274,10 @@ def _read(path: Path) -> bytes:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _sha256(path: Path) -> str:
-    try:
-        return sha256(path)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
-
-
 def _sums(tokenizer: Path, held_out: Iterable[str]) -> dict[str, str]:
     """Checksums by file name of what lies beside the arrays."""
     text = chain.from_iterable(_text_paths(tokenizer.parent, split) for split in held_out)
-    return {path.name: _sha256(path) for path in (tokenizer, *text)}
+    return {path.name: sha256(path) for path in (tokenizer, *text)}
 
 
 def _check_same(directory: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:

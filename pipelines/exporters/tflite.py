@@ -136,6 +136,7 @@ def write_model(
     # The model appears last: where it exists, so does its tokenizer. Both are written before.
     with new_file(output) as file:
         file.write_bytes(pack(content) if packed else content)
+        _check_nothing_is_replaced(output, tokenizer_output, tokenizer)  # nor what came meanwhile
         if not tokenizer_output.exists():
             with new_file(tokenizer_output) as beside:
                 beside.write_bytes(tokenizer)

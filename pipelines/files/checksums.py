@@ -13,14 +13,20 @@ class Damaged(InputError):
 
 
 def sha256(path: Path) -> str:
-    """The checksum of a file, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    """The checksum of a file, in hexadecimal digits.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        return _digest(path)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
 
 
 def write_checksums(directory: Path) -> None:
     """Writes those of all files that are there."""
-    sums = [f"{sha256(file)}  {file.name}\n" for file in sorted(directory.iterdir())]
+    sums = [f"{_digest(file)}  {file.name}\n" for file in sorted(directory.iterdir())]
     (directory / CHECKSUMS).write_text("".join(sums), encoding="utf-8")
 
 
@@ -36,7 +42,7 @@ def verify(directory: Path, *names: str) -> None:
         for name in names:
             if name not in sums:
                 raise Damaged(f"{directory / CHECKSUMS} is damaged: {name} is not in it")
-            if sums[name] != sha256(directory / name):
+            if sums[name] != _digest(directory / name):
                 raise Damaged(f"{directory / name} is damaged: its checksum does not match")
     except OSError as error:
         kind = Damaged if isinstance(error, FileNotFoundError) else InputError
@@ -50,3 +56,8 @@ def _checksums(path: Path) -> dict[str, str]:
         return {name: digest for digest, name in (line.split("  ", 1) for line in lines)}
     except ValueError as error:
         raise Damaged(f"{path} is damaged: it must hold checksums") from error
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -55,10 +55,7 @@ def _renewed(path: str, before: dict[str, Any]) -> dict[str, Any]:
 def _fingerprint(path: str) -> dict[str, Any]:
     # In this order: what is written meanwhile shows in the times that are found later.
     status = _status(path)
-    try:
-        return {**status, "sha256": sha256(Path(path))}
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    return {**status, "sha256": sha256(Path(path))}
 
 
 def _status(path: str) -> dict[str, int]:

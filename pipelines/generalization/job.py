@@ -9,11 +9,12 @@ from pathlib import Path
 from pipelines.config import RunConfig
 from pipelines.corpora.by_length import ShortCorpus
 from pipelines.errors import InputError
+from pipelines.files.atomic import one_at_a_time
 from pipelines.generalization.report import write_report
 from pipelines.generalization.results import Text, results
 from pipelines.generalization.tasks import Task
 from pipelines.reproduction.results import check_finished
-from pipelines.reproduction.runs import runs_of, train_remaining
+from pipelines.reproduction.runs import finished_of, runs_of, train_remaining
 from pipelines.reproduction.tables import Row
 from pipelines.training.job import prepare_text
 
@@ -48,10 +49,9 @@ def generalize(
     }
 
     def write() -> list[Path]:
-        finished = {
-            key: [run for run in several if run.is_finished()] for key, several in runs.items()
-        }
-        return write_report(results(task, texts, rows, finished, config, corpus), output)
+        with one_at_a_time(output):  # what another process has found meanwhile is not taken back
+            finished = {key: finished_of(several) for key, several in runs.items()}
+            return write_report(results(task, texts, rows, finished, config, corpus), output)
 
     references = {text.longest: text.references for text in texts}
     for (_, longest), several in runs.items():
@@ -69,7 +69,8 @@ def _text(task: Task, short: ShortCorpus, config: RunConfig, output: Path) -> Te
     if too_long := prepared.train.metadata["dropped"]["too long"]:
         raise InputError(
             f"max_length must be enough for all pairs of up to {short.longest} words, of which "
-            f"{too_long:,} have more subwords, got {config.corpus.max_length}"
+            f"{too_long:,} have more subwords, got {config.corpus.max_length}: choose more, and "
+            f"remove {prepared.directory} before or choose another --output"
         )
     sources, references = prepared.text("test")
     return Text(short.longest, prepared, references, task.columns(short, sources, references))

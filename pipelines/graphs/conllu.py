@@ -66,11 +66,13 @@ def _blocks(path: str) -> Iterator[str]:
 
 
 def _sentence(tokens: Sequence[Mapping[str, Any]]) -> Sentence:
+    if not tokens:
+        raise ValueError("it has no word")
     for number, token in enumerate(tokens, start=1):
         if token["id"] != number:
             raise ValueError(f"word {number} has the number {token['id']}")
         for name in ("upos", "deprel"):
-            if token[name] in (None, "_"):
+            if token[name] in (None, "", "_"):
                 raise ValueError(f"word {number} has no {name}")
         if not isinstance(token["head"], int) or not 0 <= token["head"] <= len(tokens):
             raise ValueError(f"word {number} has the head {token['head']}")

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import logging
 import time
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -179,7 +180,7 @@ def _resumed(task: Task, config: TrainingConfig, directory: Path | None) -> kera
         "classes": [*task.classes],
     }
     before = read_json(directory / _SETTINGS)
-    if before is None:
+    if before is None or not (directory / _STATE).exists():  # before the first epoch ends
         write_json(directory / _SETTINGS, settings)
         return None
     if not isinstance(before, dict):
@@ -190,12 +191,15 @@ def _resumed(task: Task, config: TrainingConfig, directory: Path | None) -> kera
                 f"run_dir {directory} is of another training: {name} was {before.get(name)}, "
                 f"got {value}"
             )
-    if not (directory / _STATE).exists():
-        return None
+    state = directory / _STATE
     try:
-        return keras.saving.load_model(directory / _STATE)
+        # Of what is no archive Keras says that it is not there.
+        with zipfile.ZipFile(state):
+            return keras.saving.load_model(state)
     except Exception as error:  # of Keras, zipfile, h5py or json: whatever the damage meets first
-        raise InputError(f"{directory / _STATE} cannot be read: {first_line(error)}") from error
+        raise InputError(
+            f"{state} cannot be read: {first_line(error)}: remove it to train from the beginning"
+        ) from error
 
 
 def _digest(graphs: Sequence[Graph]) -> str:

@@ -67,12 +67,18 @@ def _row(change: str, asked: Asked) -> Row:
     if changed == config:
         raise InputError("must differ from the baseline")
     check_fits_together(changed, asked.flags.prepared)
-    name = ",".join(f"{name}={value}" for name, value in flags.items())
+    # By its values, however they were spelt: what is trained is found again.
+    values = {**vars(found.model), **vars(found.training)}
+    name = ",".join(f"{name}={_spelt(value)}" for name, value in values.items() if name in flags)
     model, training = (
         _differences(getattr(config, section), getattr(changed, section))
         for section in ("model", "training")
     )
     return Row(name, name, model, training=training, run=name)
+
+
+def _spelt(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _differences(before: Any, after: Any) -> dict[str, Any]:

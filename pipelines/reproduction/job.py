@@ -9,9 +9,10 @@ from pathlib import Path
 from pipelines.config import RunConfig
 from pipelines.corpora.corpus import Corpus
 from pipelines.data.preparation import open_prepared
+from pipelines.files.atomic import one_at_a_time
 from pipelines.reproduction.report import write_table
 from pipelines.reproduction.results import Text, check_finished, results
-from pipelines.reproduction.runs import runs_of, train_remaining
+from pipelines.reproduction.runs import finished_of, runs_of, train_remaining
 from pipelines.reproduction.tables import Row, Table
 from pipelines.training.devices import make_strategy
 from pipelines.training.job import as_prepared, prepare_text
@@ -69,10 +70,9 @@ def reproduce(
     trained = as_prepared(config, prepared.settings)
 
     def write() -> list[Path]:
-        finished = {
-            name: [run for run in several if run.is_finished()] for name, several in runs.items()
-        }
-        return write_table(results(table, finished, trained, text), output)
+        with one_at_a_time(output):  # what another process has found meanwhile is not taken back
+            finished = {name: finished_of(several) for name, several in runs.items()}
+            return write_table(results(table, finished, trained, text), output)
 
     for several in runs.values():
         check_finished(several, split, len(text.references))

@@ -122,16 +122,18 @@ def conditions(found: Mapping[str, Any], text: str) -> str:
     )
     if not runs:
         return f"{what}; no run is finished yet."
-    seeds, searches, dates, commits = (
-        _different(runs, *names)
-        for names in (("seed",), ("beam_size", "alpha"), ("date",), ("commit",))
+    seeds, searches, dates = (
+        _different(runs, *names) for names in (("seed",), ("beam_size", "alpha"), ("date",))
+    )
+    code = ", ".join(
+        dict.fromkeys(run["commit"] or run["version"] or "of unknown version" for run in runs)
     )
     devices = _different(runs, "device", between="; ")  # each of which has commas of its own
     minutes = sum(run["minutes"] for run in runs)
     return (
         f"{what}; seed {seeds}; beam and length penalty {searches}. "
         f"{signed + '. ' if signed else ''}{devices}; {dates}; "
-        f"runs that are finished: {len(runs)}, in {minutes:.0f} minutes; code {commits}."
+        f"runs that are finished: {len(runs)}, in {minutes:.0f} minutes; code {code}."
     )
 
 

@@ -17,7 +17,8 @@ from pipelines.run.metrics import compute, sacrebleu_metrics
 
 _OF_THE_RUN = ("minutes", "date", "device")
 _REMEDY = ": remove its reproduction.json, and it is translated and scored again"
-_OF_THE_SCORE = ("checkpoint", "step", "beam_size", "alpha", "commit", "version")
+_OF_THE_SCORE = ("checkpoint", "step", "beam_size", "alpha")
+_OF_THE_CODE = ("commit", "version")  # neither is known everywhere
 
 
 class Text(NamedTuple):
@@ -123,6 +124,7 @@ def run_facts(run: Run, split: str) -> dict[str, Any]:
     facts |= {name: scores[-1].get(name) for name in _OF_THE_SCORE}
     if missing := [name for name, value in facts.items() if value is None]:
         raise InputError(f"{run.path} must tell in its JSON files of {missing[0]}, which is absent")
+    facts |= {name: scores[-1].get(name) for name in _OF_THE_CODE}
     return {"seed": run.seed, "run": run.path.name, **facts}
 
 
@@ -139,12 +141,12 @@ def check_finished(runs: Iterable[Run], split: str, sentences: int) -> None:
 
 
 def translations_of(run: Run, sentences: int) -> list[str]:
-    """What a run translated at last.
+    """What a run translated of its split.
 
     Raises:
         InputError: the file cannot be read, or has not so many lines.
     """
-    path = RunDirectory(run.path).translations_path
+    path = run.translations_path()
     translations = list(read_lines(str(path)))
     if len(translations) != sentences:
         raise InputError(

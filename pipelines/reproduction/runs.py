@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import gc
 import logging
+import shutil
 import signal
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -31,7 +32,8 @@ class Run:
     """A training run of a row.
 
     Beside what every run leaves, its directory has `reproduction.json`: the configuration that was
-    asked for, whether it is finished, and the minutes, date and device.
+    asked for, whether it is finished, and the minutes, date and device. Where it was scored on one
+    split after another, the translations of those before the last are kept beside.
 
     Attributes:
         path: its directory.
@@ -63,12 +65,26 @@ class Run:
         return record or {}
 
     def is_finished(self) -> bool:
-        """Whether it was trained to its end, with this configuration and this text, and what was
-        translated at last is its split: a table of the paper's may have another than the next."""
+        """Whether it was trained to its end, with this configuration and this text, and its split
+        has been translated: a table of the paper's may have another than the next."""
         record = self.record()
+        return self._is_end(record) and self.split in {
+            record.get("split", self.split),  # records of old lack it
+            *record.get("kept", ()),
+        }
+
+    def translations_path(self) -> Path:
+        """What it translated of its split, once it is finished."""
+        if self.record().get("split", self.split) == self.split:
+            return RunDirectory(self.path).translations_path
+        return self._kept(self.split)
+
+    def _kept(self, split: str) -> Path:
+        return self.path / f"translations.{split}.txt"
+
+    def _is_end(self, record: Mapping[str, Any]) -> bool:
+        """Whether it was trained to its end, with this configuration and this text."""
         if not record.get("finished") or record.get("arrays") != self.arrays:
-            return False
-        if record.get("split", self.split) != self.split:  # records of old lack it
             return False
         try:  # by way of the dataclasses: a record of old lacks the fields of late
             return RunConfig.from_dict(record["config"]) == self.config
@@ -119,15 +135,21 @@ class Run:
         keras.backend.clear_session()
         gc.collect()  # the model of the run before
         began = time.monotonic()
+        before = self.record()
+        kept: list[str] = []
+        if self._is_end(before) and "split" in before:
+            kept = [*before.get("kept", ()), before["split"]]
+            shutil.copyfile(RunDirectory(self.path).translations_path, self._kept(before["split"]))
         ended_by = run_job(
             self.config, self.path, prepared_directory=self.prepared.directory, splits=[self.split]
         )
         dtype = precision(self.config.training)
-        minutes = self.record().get("minutes", 0.0) + (time.monotonic() - began) / 60
+        minutes = before.get("minutes", 0.0) + (time.monotonic() - began) / 60
         record = {
             "config": self.config.to_dict(),
             "arrays": self.arrays,
             "split": self.split,
+            **({"kept": kept} if kept else {}),
             "finished": ended_by is None,
             "minutes": round(minutes, 2),
             "date": str(date.today()),
@@ -153,6 +175,11 @@ def runs_of(
         )
         for seed in range(1, seeds + 1)
     ]
+
+
+def finished_of(runs: Iterable[Run]) -> list[Run]:
+    """Those of some runs that are finished."""
+    return [run for run in runs if run.is_finished()]
 
 
 def train_remaining(runs: Sequence[Run]) -> Iterator[signal.Signals | None]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tf_relpos import Transformer
     from tf_relpos.config import TransformerConfig
 
-INTERRUPTED = "stopgap"  # what state.json calls it
+INTERRUPTED = "stopgap"  # its name in state.json, of runs that there are as well
 
 
 @dataclass
@@ -141,7 +141,7 @@ class Checkpoints:
                 # A run in progress has removed it, because there is a newer one.
         return state["step"]
 
-    def check_could_hold(self, config: TransformerConfig, checkpoint: str = "last") -> None:
+    def check_could_hold(self, config: TransformerConfig, checkpoint: str) -> None:
         """Compares a model with the size of the weights, before memory is taken for it.
 
         Raises:

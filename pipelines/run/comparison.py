@@ -13,13 +13,15 @@ SAMPLES = 1000
 
 @dataclass(frozen=True)
 class Difference:
-    """How much a score differs from a baseline's, and how likely that is between equals.
+    """How much a score differs from a baseline's, and whether that is chance.
 
     Attributes:
         name: of the metric.
         baseline: its corpus score.
         difference: how much higher the other score is; of TER, lower is better.
-        p_value: in 0 to 1.
+        p_value: sacreBLEU's: how often the difference in a sample, less their mean, exceeds this
+            one. It looks in one direction: of two systems that are equally good it is below 0.05 in
+            about a tenth of all comparisons.
         signature: of the metric and of the test.
     """
 

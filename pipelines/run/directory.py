@@ -284,7 +284,7 @@ class TrainingRun(RunDirectory):
         self.provenance = provenance
         self.checkpoints = CheckpointWriter(self.checkpoints.path, provenance)
 
-    def write_flags(self, prepared: str | Path | None = None) -> None:
+    def write_flags(self, prepared: str | Path | None) -> None:
         """Writes `config.toml`, with which another run trains the same.
 
         Args:

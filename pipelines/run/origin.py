@@ -60,11 +60,7 @@ def check_same_subwords(tokenizer: Path, origin: RunDirectory) -> None:
     Raises:
         InputError: it was not, or a file cannot be read.
     """
-    try:
-        is_same = sha256(tokenizer) == sha256(origin.tokenizer_path)
-    except OSError as error:
-        raise InputError(f"cannot read {error.filename}: {error.strerror}") from error
-    if not is_same:
+    if sha256(tokenizer) != sha256(origin.tokenizer_path):
         raise InputError(
             f"the text in {tokenizer.parent} must be prepared with the subwords of {origin.path} "
             "to start from its weights, and was not: prepare it with "

@@ -195,7 +195,12 @@ def _defaults(
     if defaults.preset != theirs.preset:
         size = theirs.model.vocabulary_size
         model = dataclasses.replace(defaults.model, vocabulary_size=size)
-    return dataclasses.replace(defaults, model=model), origin
+    corpus = dataclasses.replace(
+        defaults.corpus,
+        source_language=theirs.corpus.source_language,
+        target_language=theirs.corpus.target_language,
+    )
+    return dataclasses.replace(defaults, model=model, corpus=corpus), origin
 
 
 def _with_vocabulary_of(tokenizer: str | None, defaults: RunConfig) -> RunConfig:

@@ -68,10 +68,6 @@ def train(
         }
     )
     buckets, plan = batches
-    sampler = None
-    if training.subword_sampling:
-        tokenizer = prepared.tokenizer_path
-        sampler = SubwordSampler(tokenizer, training.subword_sampling, training.seed)
     if run:
         report = bucket_report(buckets, plan.batch_sizes, prepared.train.metadata["dropped"])
         _LOG.info("%s", report)
@@ -79,47 +75,57 @@ def train(
     with progress("building the model"):
         trainer = _make_trainer(provenance, buckets, workers.strategy)
     state = _restore(config, run, trainer, workers)
-    first_step = state.step
-    steps_left = training.steps - first_step
     if state.is_over(training.steps, training.patience):
         if run:
-            _LOG.info("%s is trained to step %s already", run.path, f"{first_step:,}")
+            _LOG.info("%s is trained to step %s already", run.path, f"{state.step:,}")
         return None
     if run:
-        _announce(config, trainer, plan, first_step)
-        run.rewind_history(first_step)
-
-    def load(context: tf.distribute.InputContext) -> tf.data.Dataset:
-        return training_dataset(
-            prepared.train,
-            plan,
-            first_step=first_step * trainer.micro_batches,
-            num_steps=steps_left * trainer.micro_batches,
-            num_replicas=provenance.replicas,
-            replica_ids=workers.replicas,
-            sampler=sampler,
-        )
-
+        _announce(config, trainer, plan, state.step)
+        run.rewind_history(state.step)
+    data = _data(provenance, prepared, plan, trainer.micro_batches, state.step, workers)
     interruption = callbacks.Interruption(workers)
-    with progress("compiling", "steps", training.steps, done=first_step) as work:
+    with progress("compiling", "steps", training.steps, done=state.step) as work:
         trainer.fit(
-            workers.strategy.distribute_datasets_from_function(load),
-            steps_per_epoch=steps_left,
+            data,
+            steps_per_epoch=training.steps - state.step,
             shuffle=False,
             verbose=0,
             callbacks=[
-                callbacks.NonFiniteLoss(skip=training.skip_non_finite),
-                *(
-                    _callbacks_of_the_chief(config, prepared, run, trainer, state, plan)
-                    if run
-                    else []
-                ),
-                *_early_stopping(config, state, workers),
+                *_callbacks(config, prepared, run, trainer, state, plan, workers),
                 ProgressLine(work),
                 interruption,
             ],
         )
     return interruption.signal
+
+
+def _data(
+    provenance: Provenance,
+    prepared: Prepared,
+    plan: EpochPlan,
+    micro_batches: int,
+    first_step: int,
+    workers: Workers,
+) -> tf.distribute.DistributedDataset:
+    """The batches of all updates that are left, for each replica its own."""
+    training = provenance.config.training
+    sampler = None
+    if training.subword_sampling:
+        tokenizer = prepared.tokenizer_path
+        sampler = SubwordSampler(tokenizer, training.subword_sampling, training.seed)
+
+    def load(context: tf.distribute.InputContext) -> tf.data.Dataset:
+        return training_dataset(
+            prepared.train,
+            plan,
+            first_step=first_step * micro_batches,
+            num_steps=(training.steps - first_step) * micro_batches,
+            num_replicas=provenance.replicas,
+            replica_ids=workers.replicas,
+            sampler=sampler,
+        )
+
+    return workers.strategy.distribute_datasets_from_function(load)
 
 
 def _restore(
@@ -178,6 +184,26 @@ def _make_trainer(
     return trainer
 
 
+def _callbacks(
+    config: RunConfig,
+    prepared: Prepared,
+    run: TrainingRun | None,
+    trainer: TranslationTrainer,
+    state: RunState,
+    plan: EpochPlan,
+    workers: Workers,
+) -> list[keras.callbacks.Callback]:
+    """What is done after each update: by the chief alone, who has the run, and by every worker."""
+    training = config.training
+    found: list[keras.callbacks.Callback] = [callbacks.NonFiniteLoss(skip=training.skip_non_finite)]
+    if run:
+        found += _callbacks_of_the_chief(config, prepared, run, trainer, state, plan)
+    if training.patience:
+        every = training.valid_every
+        found.append(EarlyStopping(state, workers, patience=training.patience, valid_every=every))
+    return found
+
+
 def _callbacks_of_the_chief(
     config: RunConfig,
     prepared: Prepared,
@@ -230,16 +256,6 @@ def _callbacks_of_the_chief(
             minutes=training.checkpoint_minutes,
         ),
     ]
-
-
-def _early_stopping(
-    config: RunConfig, state: RunState, workers: Workers
-) -> list[keras.callbacks.Callback]:
-    """What ends training on every worker, if anything does."""
-    patience, every = config.training.patience, config.training.valid_every
-    if not patience:
-        return []
-    return [EarlyStopping(state, workers, patience=patience, valid_every=every)]
 
 
 def _announce(

@@ -16,7 +16,17 @@ from pipelines.run.directory import TrainingRun
 _LOG = logging.getLogger(__name__)
 
 
-class Counting(keras.callbacks.Callback):
+class _Timed(keras.callbacks.Callback):
+    """Knows for how many seconds an update has been going on."""
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self._started = time.monotonic()
+
+    def _since_began(self) -> float:
+        return time.monotonic() - self._started
+
+
+class Counting(_Timed):
     """Counts the updates, and adds up their logs over the log interval that they are in.
 
     The sums are in the state, so that a resumed run goes on with them.
@@ -34,21 +44,18 @@ class Counting(keras.callbacks.Callback):
         if sums.get("updates", 0) + sums.get("skipped", 0) > state.step % log_every:
             sums.clear()  # of a whole interval, or of intervals of another length
 
-    def on_train_batch_begin(self, batch, logs=None):
-        self._started = time.monotonic()
-
     def on_train_batch_end(self, batch, logs=None):
         sums = self.state.interval
         if self.state.step % self.log_every == 0:
             sums.clear()
         logs = {name: float(value) for name, value in logs.items()}
         added = {"skipped": 1} if logs["non_finite"] else {"updates": 1, **logs}
-        for name, value in {**added, "seconds": time.monotonic() - self._started}.items():
+        for name, value in {**added, "seconds": self._since_began()}.items():
             sums[name] = sums.get(name, 0) + value
         self.state.step += 1
 
 
-class AfterCounting(keras.callbacks.Callback):
+class AfterCounting(_Timed):
     """Does something with the state after each update, which `Counting` has counted before.
 
     Args:
@@ -101,12 +108,9 @@ class Progress(AfterCounting):
         self.events = tf.summary.create_file_writer(str(run.events_path))
         self._updates, self._seconds = 0, 0.0
 
-    def on_train_batch_begin(self, batch, logs=None):
-        self._started = time.monotonic()
-
     def after_update(self) -> None:
         self._updates += 1
-        self._seconds += time.monotonic() - self._started
+        self._seconds += self._since_began()
         if self.state.step % self.log_every == 0 or self.state.step == self.last_step:
             self._report()
 
@@ -160,13 +164,10 @@ class StartUp(AfterCounting):
         self._missing = set(plan.buckets)
         self._compiling = 0.0
 
-    def on_train_batch_begin(self, batch, logs=None):
-        self._started = time.monotonic()
-
     def after_update(self) -> None:
         if not self._missing:
             return
-        seconds = time.monotonic() - self._started
+        seconds = self._since_began()
         if len(self._missing) == len(self.plan.buckets):
             self._tell_first(seconds)
         last = self.state.step * self.micro_batches

@@ -113,9 +113,11 @@ class TranslationTrainer(keras.Model):
                 grads, logs = _add(grads, more[0]), _add(logs, more[1])
             if self.clip_norm:
                 grads = self._clip(replica, grads)
+            watched = [logs["loss"], *grads]
             if isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
-                grads = self._overflow_everywhere(replica, grads)
-            return grads, {**logs, "non_finite": self._is_non_finite(grads, logs["loss"])}
+                # Scaled gradients may overflow: the optimizer skips them by itself.
+                grads, watched = self._overflow_everywhere(replica, grads), watched[:1]
+            return grads, {**logs, "non_finite": _is_non_finite(watched)}
 
         def update_replica(grads):
             self.optimizer.apply(grads, self.transformer.trainable_variables)
@@ -153,13 +155,6 @@ class TranslationTrainer(keras.Model):
         return [
             tf.where(overflows > 0, tf.constant(float("nan"), grad.dtype), grad) for grad in grads
         ]
-
-    def _is_non_finite(self, grads, loss):
-        """1.0 or 0.0. Scaled float16 gradients may overflow: the optimizer skips them by itself."""
-        values = [loss]
-        if not isinstance(self.optimizer, keras.optimizers.LossScaleOptimizer):
-            values += grads
-        return _is_non_finite(values)
 
     def _dropout_seed(self, replica, micro_batch):
         """uint32 `[2]`: the seed, and a counter that no two forward passes share."""

@@ -56,7 +56,8 @@ class Aligner:
         there is nothing that it could belong to.
         """
         lines = [""] * len(sources)
-        source_words, target_words = map(self._subwords_of_words, (sources, translations))
+        source_words = self._subwords_of_words(sources, self._loaded.max_source_length)
+        target_words = self._subwords_of_words(translations, None)
         for batch in pair_batches(self._loaded, sources, translations):
             for place, weights in zip(
                 batch.places, self._weights(batch.inputs).numpy(), strict=True
@@ -65,22 +66,33 @@ class Aligner:
                 lines[place] = " ".join(f"{source}-{target}" for source, target in links)
         return lines
 
-    def _subwords_of_words(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """For each text, which subwords are of which words: bool `[words, subwords]`."""
+    def _subwords_of_words(self, texts: Sequence[str], most: int | None) -> list[np.ndarray]:
+        """For each text, which of its first subwords are of which words: bool `[words, subwords]`,
+        without the words behind them."""
         encoded = self._loaded.tokenizer.encode_with_offsets(tf.constant(texts))
         rows = zip(*(tensor.to_list() for tensor in encoded), strict=True)
-        return [_overlaps(text, *row) for text, row in zip(texts, rows, strict=True)]
+        return [
+            _overlaps(text, *(part[:most] for part in row))
+            for text, row in zip(texts, rows, strict=True)
+        ]
 
 
 def _overlaps(text: str, ids: list[int], begins: list[int], ends: list[int]) -> np.ndarray:
-    """Bool `[words, subwords]`; a subword without text of its own is where the next one is."""
-    spans = [
-        [len(text[:place].encode()) for place in match.span()]
-        for match in re.finditer(r"\S+", text)
-    ]
-    word_begins, word_ends = np.array(spans, int).reshape(-1, 2, 1).swapaxes(0, 1)
-    begin, end = np.array(begins), np.maximum(ends, np.array(begins) + 1)
-    return (begin < word_ends) & (end > word_begins) & (np.array(ids) != END_ID)
+    """Bool `[words, subwords]`, of the words up to the last subword; a subword without text of its
+    own is where the next one is."""
+    begin = np.array(begins, int)
+    end = np.maximum(ends, begin + 1)
+    spans = np.array([match.span() for match in re.finditer(r"\S+", text)], int).reshape(-1, 2)
+    spans = _places_in_bytes(text)[spans]
+    words = spans[spans[:, 0] < end.max(initial=0), :, np.newaxis]
+    return (begin < words[:, 1]) & (end > words[:, 0]) & (np.array(ids) != END_ID)
+
+
+def _places_in_bytes(text: str) -> np.ndarray:
+    """Where each character begins in UTF-8, and where the last one ends."""
+    characters = np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    sizes = 1 + sum((characters >= first).astype(int) for first in (0x80, 0x800, 0x10000))
+    return np.concatenate([[0], np.cumsum(sizes)])
 
 
 def _links(

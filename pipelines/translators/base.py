@@ -134,8 +134,9 @@ class TextTranslator(abc.ABC):
 
     def _advance(self, sentences: int) -> None:
         """Tells of the sentences of a chunk that are translated, before all of them are."""
-        if self._work:
-            self._work.advance(sentences)
+        work = self._work
+        if work:
+            work.advance(sentences)
 
     def stream(
         self, sentences: Iterable[str], sentences_at_a_time: int = SENTENCES_AT_A_TIME

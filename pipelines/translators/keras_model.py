@@ -186,7 +186,7 @@ def load_run(run: RunDirectory, checkpoint: str | None = None) -> LoadedRun:
     checkpoint = checkpoint or run.choose()
     run.checkpoints.check_could_hold(config.model, checkpoint)
     model = build_model(config.model)
-    step = run.load_weights(model, checkpoint)
+    step = run.checkpoints.load(model, checkpoint)
     tokenizer, subwords = Tokenizer(run.tokenizer_path), sha256(run.tokenizer_path)
     return LoadedRun(
         run.path, model, tokenizer, subwords, config.corpus.max_length, checkpoint, step

@@ -52,6 +52,8 @@ def open_translator(
         settings["alignment"] = True
         if len(names) > 1:
             raise InputError(f"alignment takes one model, got {len(names)}")
+    if not found:
+        raise InputError("model must name at least one, got none")
     form, where = found[0]
     for name, value in settings.items():
         if name not in form.settings:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import struct
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,7 @@ class TFLiteTranslator(TextTranslator):
 
     def __init__(self, path: str | os.PathLike, *, threads: int = 1):
         self.path = path = Path(path)
+        self._one_at_a_time = threading.Lock()
         content = _read(path)
         self.metadata = _metadata(path, content)
         self._subwords = _subwords(path.with_name(self.metadata["tokenizer"]), self.metadata)
@@ -85,8 +87,9 @@ class TFLiteTranslator(TextTranslator):
         source_ids = source_ids[: row.shape[1]]
         row[0, : len(source_ids)] = source_ids
         try:
-            found = self._search(source_ids=row)
-            return found["target_ids"][0].tolist(), float(found["score"][0])
+            with self._one_at_a_time:  # an interpreter has one place for its tensors
+                found = self._search(source_ids=row)
+                return found["target_ids"][0].tolist(), float(found["score"][0])
         except (RuntimeError, ValueError, LookupError, TypeError) as error:
             raise InputError(f"{self.path} cannot be run: {first_line(error)}") from error
 

@@ -56,6 +56,15 @@ def in_both_implementations(layer):
         yield copy
 
 
+@pytest.mark.tensorflow_only  # Keras computes in single precision on the others
+def test_double_precision_is_exact_to_its_own_rounding(rng):
+    """Of H = 11 the square root is not exact in single precision."""
+    arrays = {k: v.astype("float64") for k, v in random_inputs(rng, B, 5, 7, D).items()}
+    layer = build(RelativeMultiHeadAttention, rng, arrays, 2, dtype="float64")
+    expected = oracle(layer, arrays, position_labels(5, 7, 2))
+    check_against_oracle(layer, arrays, expected, tolerance=1e-12)
+
+
 @pytest.mark.parametrize(("lengths", "k", "shared", "masking"), CASES)
 def test_eager(rng, lengths, k, shared, masking):
     queries, keys = lengths

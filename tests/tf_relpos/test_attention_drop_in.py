@@ -1,5 +1,7 @@
 """What users of `keras.layers.MultiHeadAttention` rely on, of the layers that replace it."""
 
+import json
+
 import keras
 import numpy as np
 import pytest
@@ -350,6 +352,51 @@ def test_a_projection_that_was_replaced_is_called(rng, replace):
             replace_projection(layer, name, replace)
         assert_close(ours(x, x), to_numpy(theirs(x, x)))
         assert np.max(np.abs(to_numpy(ours(x, x)) - before)) > 0.1
+
+
+def test_a_call_that_was_replaced_is_called(rng):
+    """As who records activations replaces it, in one projection and not in its class."""
+    layer = relative()
+    x = rng.normal(size=(B, T, D)).astype("float32")
+    before, seen = to_numpy(layer(x, x)), []
+    for name in ("query", "key", "value", "output"):
+        dense = getattr(layer, f"_{name}_dense")
+        dense.call = lambda x, call=dense.call, name=name: (seen.append(name), call(x))[1]
+    assert_close(layer(x, x), before)
+    assert sorted(seen) == ["key", "output", "query", "value"]
+
+
+LAYOUTS = """
+import os
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=2"
+import keras, numpy as np
+from keras import distribution
+from tf_relpos import EncoderBlock, RelativeMultiHeadAttention
+
+layouts = distribution.LayoutMap(distribution.DeviceMesh((1, 2), ("batch", "model")))
+layouts[".*query.*output"] = distribution.TensorLayout([None, None, "model", None])
+layouts[".*inner.*output"] = distribution.TensorLayout([None, None, "model"])
+both = distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch")
+asked, find = [], both.get_tensor_layout
+both.get_tensor_layout = lambda path: asked.append(path) or find(path)
+distribution.set_distribution(both)
+x = np.ones((2, 6, 16), "float32")
+layer = RelativeMultiHeadAttention(2, 8)
+block = EncoderBlock(16, 32, 2, dtype="mixed_bfloat16")
+for call in (lambda: layer(x, x), lambda: block(x)):
+    call()
+    asked.clear()
+    call()
+    # Keras asks once more, after the call of what is laid out.
+    print(sorted({path for path in asked if asked.count(path) > 1 and find(path)}))
+"""
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason="Keras lays out tensors on JAX")
+def test_what_projections_make_is_laid_out_as_asked():
+    attention, block = map(json.loads, run_python(LAYOUTS).replace("'", '"').splitlines()[-2:])
+    assert [path.split("/")[-2] for path in attention] == ["query"]
+    assert [path.split("/")[-2] for path in block] == ["inner", "query"]
 
 
 @pytest.mark.skipif(BACKEND != "torch", reason="PyTorch's hooks")

@@ -202,3 +202,11 @@ def test_no_queries_have_a_batch(window):
     layer = RelativeMultiHeadAttention(2, 4, 2, attention_window=window)
     x = np.zeros((4, 6, 8), "float32")
     assert layer(x[:, :0], x).shape == (4, 0, 8)
+
+
+@pytest.mark.parametrize("shape", [(), (1, T, 0), (1, N, T, 0)])
+def test_no_keys_are_seen(shape):
+    layer = RelativeMultiHeadAttention(N, 4, 2, attention_window=2)
+    x = np.ones((B, T, D), "float32")
+    mask = np.ones(shape, bool) if shape else None
+    assert layer(x, x[:, :0], attention_mask=mask).shape == (B, T, D)

@@ -16,7 +16,14 @@ from tests.support.layer_checks import (
     to_numpy,
 )
 from tests.support.search_toys import END, PAD, START, Scripted, Toy, beam, exhaustive, trimmed
-from tf_relpos import beam_search, greedy_search, sample, search
+from tf_relpos import (
+    Transformer,
+    TransformerConfig,
+    beam_search,
+    greedy_search,
+    sample,
+    search,
+)
 
 INTEGERS = ("int64", "int8", "uint8", "uint32")
 NO_NUMBERS = (float("nan"), float("inf"), "0.6", None, True)
@@ -588,3 +595,11 @@ def test_the_largest_of_many_are_found_by_chunks(rng, size, count, mode):
         expected = np.argsort(-x, axis=-1, kind="stable")[..., :count]
         np.testing.assert_array_equal(places, expected)
         np.testing.assert_array_equal(largest, np.take_along_axis(x, expected, axis=-1))
+
+
+@pytest.mark.skipif(BACKEND != "torch", reason="PyTorch records what it computes")
+@pytest.mark.parametrize("find", [beam_search, greedy_search, sample])
+def test_nothing_is_recorded_for_gradients(find):
+    model = Transformer(TransformerConfig.preset("tiny", vocabulary_size=11))
+    _, scores = find(model, padded(SOURCES), max_length=3)
+    assert not scores.requires_grad

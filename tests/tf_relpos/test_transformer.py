@@ -522,6 +522,12 @@ def test_only_a_config_makes_a_model():
     with pytest.raises(ValueError, match="`config` must be a TransformerConfig.*'tiny'"):
         Transformer("tiny")
 
+    class Config(TransformerConfig):
+        """Whose fields a file would not bring back."""
+
+    with pytest.raises(ValueError, match="`config` must be a TransformerConfig.*Config\\("):
+        Transformer(Config.preset("tiny", vocabulary_size=9))
+
 
 @pytest.mark.parametrize(
     "mode, tolerance", [("int8", 0.06), pytest.param("int4", 0.5, marks=pytest.mark.slow)]

@@ -65,6 +65,12 @@ def test_the_length_up_to_which_a_share_goes(share, length):
     assert shortest_share([9, 2, 1, 2], share) == length
 
 
+@pytest.mark.parametrize("percent", range(1, 101))
+def test_a_share_is_as_it_is_written(percent):
+    """0.55 * 100 is above 55 in binary."""
+    assert shortest_share(range(1, 101), percent / 100) == percent
+
+
 @pytest.mark.parametrize(
     "lengths, count, ranges",
     [

@@ -211,14 +211,15 @@ def test_wrong_settings_are_refused(tmp_path):
 @pytest.mark.parametrize(
     "name", ["metadata.json", "pairs.npy", "source_ids.npy", "target_offsets.npy"]
 )
-@pytest.mark.parametrize("damage", ["missing", "cut", "empty"])
+@pytest.mark.parametrize("damage", ["missing", "cut", "empty", "archive"])
 def test_a_damaged_corpus_is_refused(tmp_path, name, damage):
     write(tmp_path / "train", random_pairs(31))
     path = tmp_path / "train" / name
     content = path.read_bytes()
     path.unlink()
     if damage != "missing":
-        path.write_bytes(content[: len(content) - 10] if damage == "cut" else b"")
+        damaged = {"cut": content[: len(content) - 10], "empty": b"", "archive": b"PK\3\4"}
+        path.write_bytes(damaged[damage])
     with pytest.raises(InputError, match="no tokenized corpus can be read from"):
         TokenizedCorpus.open(tmp_path / "train")
 

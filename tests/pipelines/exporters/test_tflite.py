@@ -5,6 +5,7 @@ import itertools
 import json
 import logging
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import keras
@@ -16,6 +17,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from pipelines.data.tokenizer import Tokenizer
 from pipelines.errors import InputError
+from pipelines.exporters import tflite
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.flatbuffer import completed
 from pipelines.exporters.quantization import QUANTIZATIONS
@@ -79,6 +81,29 @@ def test_a_quantized_model_is_refused(tokenizer_path, tmp_path):
     with pytest.raises(InputError, match="must not be quantized by Keras, but its .* in int8"):
         export_tflite(make_exportable(model, tokenizer_path), tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_several_threads_share_a_translator(translators):
+    """Its interpreter has one place for its tensors."""
+    translator = translators["none"]
+    expected = [translator.search(source) for source in SOURCES]
+    with ThreadPoolExecutor(4) as threads:
+        found = [*threads.map(translator.search, SOURCES * 20)]
+    assert found == expected * 20
+
+
+def test_what_came_meanwhile_is_not_replaced(exportable, tmp_path, monkeypatch):
+    output, convert = tmp_path / "x.tflite", tflite._convert
+
+    def convert_slowly(*args, **kwargs):
+        output.write_bytes(b"another")
+        return convert(*args, **kwargs)
+
+    monkeypatch.setattr(tflite, "_convert", convert_slowly)
+    lengths = {"max_source_length": S, "max_target_length": L}
+    with pytest.raises(InputError, match="x.tflite exists already"):
+        export_tflite(exportable, output, **lengths)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"another"]
 
 
 def trimmed(ids):

@@ -46,6 +46,8 @@ BAD = {
     "1 word\n": "sentence 1 is not",
     ROW + "\n" + ROW.replace("VERB", "_"): "sentence 2 is not: word 1 has no upos",
     ROW.replace("root\t0", "_\t0"): "word 1 has no deprel",
+    ROW.replace("VERB", ""): "word 1 has no upos",
+    ROW + "\n" + ROW.replace("1", "1.1", 1): "sentence 2 is not: it has no word",
     ROW.replace("\t0\t", "\t2\t"): "word 1 has the head 2",
     ROW.replace("\t0\t", "\tx\t"): "sentence 1 is not",
     ROW.replace("1", "2", 1): "word 1 has the number 2",

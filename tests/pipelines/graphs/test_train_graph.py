@@ -103,9 +103,12 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(text, tmp_path, caplo
         train(task, dataclasses.replace(config, epochs=1), tmp_path / "full")
     (kept,) = (tmp_path / "full").iterdir()
     assert kept.name == "config.json"
-    (tmp_path / "state.keras").write_bytes(b"PK")
-    with pytest.raises(training.InputError, match=r"state.keras cannot be read"):
-        train(task, config, tmp_path)
+    # Nothing has been trained, which other settings could not go on from.
+    assert train(task, dataclasses.replace(config, epochs=1, nodes=48), tmp_path / "full").model
+    for content in (b"", b"PK", (tmp_path / "state.keras").read_bytes()[:500]):
+        (tmp_path / "state.keras").write_bytes(content)
+        with pytest.raises(training.InputError, match=r"state.keras cannot be read: .*remove it"):
+            train(task, config, tmp_path)
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ def test_each_change_is_a_row(corpus, tmp_path, monkeypatch, capfd):
     assert config["model"]["inner_dim"] == 24
     assert config["training"]["learning_rate_scale"] == 2.0
 
+    arguments[arguments.index("--changes") + 1] = "learning_rate_scale=2.0,inner_dim=24"
     assert call(ablate.main, arguments, monkeypatch) == 0
     assert "run 1 of" not in capfd.readouterr().out  # nothing is trained twice
 
@@ -49,7 +50,7 @@ def test_each_change_is_a_row(corpus, tmp_path, monkeypatch, capfd):
         (["--changes", "dropout=1.5"], "changes: dropout=1.5: `dropout` must be a number"),
         (["--changes", "r_drop=5"], "changes: r_drop=5: r_drop needs dropout, which is 0"),
         (["--changes", "dropout=0.0"], "changes: dropout=0.0: must differ from the baseline"),
-        (["--changes", "steps=2", "steps=2"], "changes: steps=2: the row is there already"),
+        (["--changes", "steps=2", "steps=02"], "changes: steps=02: the row is there already"),
         (["--changes", "steps=2,steps=3"], "changes: steps=2,steps=3: steps stands there twice"),
         (["--changes", "seed=2"], "changes: seed=2: seed is no flag that a row may change"),
         (["--changes", "config=x"], "config is no flag that a row may change"),

@@ -10,6 +10,7 @@ import pytest
 
 from pipelines.config import default_config
 from pipelines.errors import InputError
+from pipelines.reproduction.report import markdown
 from pipelines.reproduction.results import Text, results
 from pipelines.reproduction.runs import runs_of, train_remaining
 from pipelines.reproduction.tables import TABLES
@@ -103,6 +104,18 @@ def test_a_run_is_finished_with_its_own_configuration_and_text_alone(tmp_path, t
     path.write_text("[]")
     with pytest.raises(InputError, match="reproduction.json cannot be read"):
         run.is_finished()
+
+
+def test_code_that_is_not_of_a_checkout(tmp_path, text):
+    """As an installed package is not."""
+    table = TABLES[2]
+    runs = {table.rows[0].name: runs_of(table.rows[0], CONFIG, 2, tmp_path, text, "test")}
+    for run, version in zip(runs[table.rows[0].name], ("1.5", None), strict=True):
+        finish(run, REFERENCES)
+        score = {**SCORE, "commit": None, "version": version}
+        (run.path / "scores.json").write_text(json.dumps([score]))
+    found = results(table, runs, CONFIG, Text("demo", "test", REFERENCES, "de"))
+    assert markdown(found).endswith("in 6 minutes; code 1.5, of unknown version.\n")
 
 
 def test_nothing_is_trained_twice(tmp_path, text, caplog):

@@ -84,7 +84,7 @@ def test_those_of_interruptions_go_and_are_averaged_at_the_end_alone(checkpoints
 
 
 def test_a_state_comes_back_to_the_last_bit(checkpoints, model, optimizer):
-    state = RunState(7, {"step": 5, "bleu": 100 / 3}, {"loss": 0.1 + 0.2, "updates": 2})
+    state = RunState(7, {"step": 7, "bleu": 100 / 3}, {"loss": 0.1 + 0.2, "updates": 2})
     checkpoints.save(model, optimizer, state, keep=1)
     assert checkpoints.restore(model, optimizer) == state
 
@@ -92,6 +92,23 @@ def test_a_state_comes_back_to_the_last_bit(checkpoints, model, optimizer):
 def test_states_of_older_runs_lack_what_was_not_known_then():
     older = {"step": 7, "best": None, "interval": {}, "stopgap": False, "trained_with": {}}
     assert RunState.from_dict(older) == RunState(7)
+
+
+def test_a_best_checkpoint_that_has_gone_is_none(checkpoints, model, optimizer, caplog):
+    """A better one had come, behind which it was removed, and is damaged."""
+    state = RunState(1, best={"step": 1, "bleu": 20.0})
+    checkpoints.save(model, optimizer, state, keep=2)
+    for step in (2, 3, 4):
+        state.step = step
+        if step == 4:
+            state.best = {"step": 4, "bleu": 21.0}
+        checkpoints.save(model, optimizer, state, keep=2)
+    assert checkpoints.steps() == [3, 4]
+    weights = checkpoints.path / "step-00000004" / "model.weights.h5"
+    weights.write_bytes(weights.read_bytes()[:-1])
+    found = checkpoints.restore(model, optimizer)
+    assert (found.step, found.best, checkpoints.best()) == (3, None, None)
+    assert "the best checkpoint, of step 1, is lost" in caplog.text
 
 
 def test_best_json_follows_the_checkpoint(checkpoints, model, optimizer):

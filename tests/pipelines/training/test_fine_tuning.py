@@ -1,5 +1,6 @@
 """A run that starts from the weights of another one, with parts of it frozen."""
 
+import dataclasses
 import json
 import shutil
 
@@ -7,12 +8,14 @@ import numpy as np
 import pytest
 
 from pipelines import train_wmt
+from pipelines.config import default_config
 from pipelines.errors import InputError
+from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import RunDirectory
 from pipelines.run.freezing import frozen_layers
 from pipelines.run.models import build_model
 from pipelines.run.origin import check_same_subwords
-from tests.support.runs import MODEL, train_flags
+from tests.support.runs import MODEL, open_run, provenance, small_model, train_flags
 from tf_relpos import TransformerConfig
 
 pytestmark = pytest.mark.tensorflow_only
@@ -93,6 +96,23 @@ def test_what_does_not_fit_is_refused(corpus, trained_run, tmp_path, values, mes
     arguments = fine_tuning_flags(corpus, **values)
     with pytest.raises(InputError, match=message):
         train_wmt.parse(arguments)
+
+
+def test_the_languages_are_those_of_the_origin(tmp_path):
+    """By which scores are tokenized, unless others are given."""
+    config = default_config("tiny", demo=True)
+    languages = {"source_language": "ja", "target_language": "zh"}
+    config = dataclasses.replace(config, corpus=dataclasses.replace(config.corpus, **languages))
+    run = open_run(tmp_path / "origin", provenance(config))
+    model, optimizer = small_model()
+    run.checkpoints.save(model, optimizer, RunState(1), keep=1)
+    (tmp_path / "text").write_text("a line\n")
+    arguments = ["--initialize_from", str(run.path), "--run_dir", str(tmp_path / "new")]
+    for side in ("source", "target"):
+        arguments += [f"--train_{side}", str(tmp_path / "text")]
+    for given, expected in (([], ("ja", "zh")), (["--target_language", "ko"], ("ja", "ko"))):
+        corpus = train_wmt.parse([*arguments, *given])[0].corpus
+        assert (corpus.source_language, corpus.target_language) == expected
 
 
 def test_a_run_is_not_started_from_itself(corpus, trained_run):
