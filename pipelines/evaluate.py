@@ -127,7 +127,6 @@ def main(arguments: Sequence[str]) -> None:
             for score in scores.values():
                 _show(score, loaded, len(runs))
             if flags.output:
-                _check_new_file("output", Path(flags.output))  # nor what came meanwhile
                 _write_lines(Path(flags.output), translations)
             if flags.by_length:
                 lengths = sources, translations, references

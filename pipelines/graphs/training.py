@@ -180,7 +180,8 @@ def _resumed(task: Task, config: TrainingConfig, directory: Path | None) -> kera
         "classes": [*task.classes],
     }
     before = read_json(directory / _SETTINGS)
-    if before is None or not (directory / _STATE).exists():  # before the first epoch ends
+    is_begun = isinstance(before, dict) and before.keys() == settings.keys()
+    if before is None or (is_begun and not (directory / _STATE).exists()):  # no epoch has ended
         write_json(directory / _SETTINGS, settings)
         return None
     if not isinstance(before, dict):

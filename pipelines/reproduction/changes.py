@@ -78,7 +78,8 @@ def _row(change: str, asked: Asked) -> Row:
 
 
 def _spelt(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    text = str(value).removesuffix(".0")
+    return text.lower() if isinstance(value, bool) else text
 
 
 def _differences(before: Any, after: Any) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import gc
 import logging
-import shutil
 import signal
 import statistics
 import time
@@ -18,6 +18,7 @@ from typing import Any
 from pipelines.config import RunConfig
 from pipelines.data.preparation import Prepared
 from pipelines.errors import InputError, first_line
+from pipelines.files.atomic import write_text
 from pipelines.files.checksums import sha256
 from pipelines.files.records import read_json, write_json
 from pipelines.progress import duration
@@ -53,13 +54,17 @@ class Run:
     def seed(self) -> int:
         return self.config.training.seed
 
+    @property
+    def _record_path(self) -> Path:
+        return self.path / "reproduction.json"
+
     def record(self) -> dict[str, Any]:
         """What `reproduction.json` says; nothing before the run has begun.
 
         Raises:
             InputError: it cannot be read.
         """
-        record = read_json(self.path / "reproduction.json")
+        record = read_json(self._record_path)
         if not isinstance(record, dict | None):
             raise InputError(f"{self.path}/reproduction.json cannot be read: it must have a table")
         return record or {}
@@ -135,11 +140,7 @@ class Run:
         keras.backend.clear_session()
         gc.collect()  # the model of the run before
         began = time.monotonic()
-        before = self.record()
-        kept: list[str] = []
-        if self._is_end(before) and "split" in before:
-            kept = [*before.get("kept", ()), before["split"]]
-            shutil.copyfile(RunDirectory(self.path).translations_path, self._kept(before["split"]))
+        before = self._keep_translations()
         ended_by = run_job(
             self.config, self.path, prepared_directory=self.prepared.directory, splits=[self.split]
         )
@@ -148,15 +149,31 @@ class Run:
         record = {
             "config": self.config.to_dict(),
             "arrays": self.arrays,
-            "split": self.split,
-            **({"kept": kept} if kept else {}),
-            "finished": ended_by is None,
+            "split": None if ended_by else self.split,
+            "kept": before.get("kept", []),
+            "finished": ended_by is None or self._is_end(before),
             "minutes": round(minutes, 2),
             "date": str(date.today()),
             "device": f"{description()}, {dtype}",
         }
-        write_json(self.path / "reproduction.json", record)
+        write_json(self._record_path, record)
         return ended_by
+
+    def _keep_translations(self) -> dict[str, Any]:
+        """Puts translations of another split aside, and tells the record, which says so from now
+        on: whenever the process dies, it never takes those of one split for those of another."""
+        record = self.record()
+        if not self._is_end(record):
+            return {**record, "kept": []}
+        split, kept = record.get("split"), record.get("kept", [])
+        with contextlib.suppress(FileNotFoundError):  # then they are made again when asked for
+            text = RunDirectory(self.path).translations_path.read_text(encoding="utf-8")
+            if split and split != self.split and text:
+                write_text(self._kept(split), text)
+                kept = [*(name for name in kept if name != split), split]
+        record |= {"split": None, "kept": kept}
+        write_json(self._record_path, record)
+        return record
 
 
 def runs_of(

@@ -26,7 +26,7 @@ from pipelines.training import callbacks, devices
 from pipelines.training.adam import Adam
 from pipelines.training.batches import Batches
 from pipelines.training.progress import Counting, Progress, ProgressLine, StartUp
-from pipelines.training.schedule import schedule_of
+from pipelines.training.schedule import last_rate, schedule_of
 from pipelines.training.trainer import TranslationTrainer
 from pipelines.training.validation import EarlyStopping, Validation, Validator
 from pipelines.training.workers import Workers
@@ -230,12 +230,6 @@ def _callbacks_of_the_chief(
             state,
             every=training.valid_every,
         )
-    schedule = schedule_of(config)
-
-    def learning_rate() -> float:
-        updates = keras.ops.convert_to_numpy(trainer.optimizer.iterations)  # one for all replicas
-        return float(schedule(int(updates) - 1))
-
     return [
         Counting(state, log_every=training.log_every),
         StartUp(state, plan, trainer.micro_batches),
@@ -244,7 +238,7 @@ def _callbacks_of_the_chief(
             state,
             last_step=training.steps,
             log_every=training.log_every,
-            learning_rate=learning_rate,
+            learning_rate=lambda: last_rate(schedule_of(config), trainer.optimizer),
         ),
         callbacks.ValidationAndCheckpoints(
             save,

@@ -21,6 +21,15 @@ def warmup_then_cosine(
     )
 
 
+def last_rate(
+    schedule: keras.optimizers.schedules.LearningRateSchedule,
+    optimizer: keras.optimizers.Optimizer,
+) -> float:
+    """That of the last update that was made, which those skipped do not count as."""
+    updates = ops.convert_to_numpy(optimizer.iterations)  # one for all replicas
+    return float(schedule(int(updates) - 1))
+
+
 def schedule_of(config: RunConfig) -> WarmupInverseSqrt:
     """That of Vaswani et al. 2017, with a cooldown in the end where one is asked for."""
     training = config.training

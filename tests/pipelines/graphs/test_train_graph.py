@@ -105,6 +105,12 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(text, tmp_path, caplo
     assert kept.name == "config.json"
     # Nothing has been trained, which other settings could not go on from.
     assert train(task, dataclasses.replace(config, epochs=1, nodes=48), tmp_path / "full").model
+    other = tmp_path / "other" / "config.json"
+    other.parent.mkdir()
+    other.write_text('{"preset": "tiny"}')
+    with pytest.raises(training.InputError, match="is of another training: model was None"):
+        train(task, config, other.parent)
+    assert other.read_text() == '{"preset": "tiny"}'
     for content in (b"", b"PK", (tmp_path / "state.keras").read_bytes()[:500]):
         (tmp_path / "state.keras").write_bytes(content)
         with pytest.raises(training.InputError, match=r"state.keras cannot be read: .*remove it"):

@@ -6,7 +6,10 @@ import signal
 import pytest
 
 from pipelines import reproduce
+from pipelines.config import RunConfig
+from pipelines.data.preparation import open_prepared
 from pipelines.reproduction import job, tables
+from pipelines.reproduction.runs import runs_of
 from tests.support.runs import call, flags, interrupted, train_flags
 
 pytestmark = pytest.mark.tensorflow_only
@@ -86,7 +89,7 @@ def test_subwords_of_ones_own(table, trained_run, monkeypatch):
     assert row["name"] == "values" and found["config"]["corpus"]["subword_model"] is None
 
 
-def test_on_the_papers_corpus_each_table_scores_what_the_paper_did(table, monkeypatch):
+def test_on_the_papers_corpus_each_table_scores_what_the_paper_did(table, tmp_path, monkeypatch):
     """Table 1 the test set, Table 3 the development set, both of the same runs."""
     _, _, found = table(1, "relative", steps=2)
     monkeypatch.setattr(tables, "WMT", (found["corpus"],))
@@ -99,6 +102,24 @@ def test_on_the_papers_corpus_each_table_scores_what_the_paper_did(table, monkey
     status, told, found = table(1, "sinusoidal", steps=2)
     assert status == 0 and "run 1 of 1: sinusoidal-seed1" in told
     assert [[run["bleu"] for run in row["runs"]] for row in found["rows"]][1] == of_test
+
+    # A process that dies while it scores another split leaves what is kept as it was.
+    prepared = open_prepared(tmp_path / "prepared")
+    directory = tmp_path / "runs" / "relative-k16-seed1"
+    config = json.loads((directory / "reproduction.json").read_text())["config"]
+    row, config = tables.TABLES[1].rows[1], RunConfig.from_dict(config)
+    of_split = {
+        split: runs_of(row, config, 1, tmp_path / "runs", prepared, split)[0]
+        for split in ("test", "valid")
+    }
+    assert of_split["test"].is_finished() and of_split["valid"].is_finished()
+    of_split["test"]._keep_translations()
+    (directory / "translations.txt").write_text("of the test set, in part\n")
+    assert of_split["test"].is_finished() and of_split["valid"].is_finished()
+    of_split["valid"]._keep_translations()
+    for split, run in of_split.items():
+        lines = run.translations_path().read_text().splitlines()
+        assert len(lines) == len(prepared.text(split)[1]) and lines[0] != "of the test set, in part"
 
 
 @pytest.mark.slow

@@ -2,10 +2,11 @@
 
 import dataclasses
 
+import keras
 import pytest
 
 from pipelines.config import default_config
-from pipelines.training.schedule import Cooldown, schedule_of
+from pipelines.training.schedule import Cooldown, last_rate, schedule_of
 from tf_relpos import WarmupInverseSqrt
 
 
@@ -33,6 +34,14 @@ def test_the_last_steps_cool_down_to_nothing(config):
     expected = rates(WarmupInverseSqrt(512, 3), range(11))
     factors = [1, 1, 1, 1, 1, 1, 1, 0.75, 0.5, 0.25, 0]
     assert found == pytest.approx([x * y for x, y in zip(expected, factors, strict=True)])
+
+
+def test_the_last_rate_is_that_of_the_last_update_that_was_made(config):
+    """Of ten steps, of which four were skipped."""
+    schedule = schedule_of(config)
+    optimizer = keras.optimizers.Adam()
+    optimizer.iterations.assign(6)
+    assert last_rate(schedule, optimizer) == rates(schedule, [5])[0]
 
 
 def test_it_is_made_again_from_its_configuration():
