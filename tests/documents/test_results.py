@@ -268,12 +268,66 @@ def test_other_text_for_longer_is_as_scored():
     assert without_case["signature"].startswith("nrefs:1|case:lc|")
     assert (
         f"BLEU {test['bleu']:.2f} ({without_case['score']:.1f} without case) and chrF "
+        f"{test['chrf']:.2f}, still below 42.0"
+    ) in page
+    assert len(read(results / "test_2016_flickr.de").splitlines()) == 1000
+
+
+def test_translations_as_text_are_as_scored():
+    results = ROOT / "docs" / "results" / "multi30k-diversified"
+    page = prose(PAGES / "small-text.md")
+    other, backward, own = (
+        validated(results / f"{run}.history.jsonl") for run in ("other", "backward", "own")
+    )
+    assert f"was {backward[2900]['validation_bleu']:.2f} in the end. Both then" in page
+    told = {
+        name: [f"{other[step][f'validation_{name}']:.2f}" for step in (6000, 12000)]
+        for name in ("perplexity", "bleu")
+    }
+    assert (
+        "perplexity on the text for validation {} after 6,000 and {} at the end, greedy BLEU {} "
+        "and {}."
+    ).format(*told["perplexity"], *told["bleu"]) in page
+    greedy = [f"{own[step]['validation_bleu']:.2f}" for step in (800, 1600, 2400, 3200)]
+    assert (
+        "was {} after 800 updates, {} after 1,600, {} after 2,400 and {} after 3,200, the best;"
+    ).format(*greedy) in page
+    assert max(own, key=lambda step: own[step]["validation_bleu"]) == 3200
+    perplexities = [f"{own[step]['validation_perplexity']:.2f}" for step in (3200, 4000)]
+    assert "perplexity {} there and {} after 4,000.".format(*perplexities) in page
+    *valid, test = read_json(results / "scores.json")
+    scores = {
+        (score["checkpoint"], *score.get("averaged", ())): f"{score['bleu']:.2f}" for score in valid
+    }
+    last = [scores["average", *range(4800 - 400 * (count - 1), 4801, 400)] for count in (5, 6, 8)]
+    within = [scores["average", *range(first, 6401 - first, 400)] for first in (2400, 2800)]
+    assert (
+        f"it was {scores['best',]} after 3,200, {scores['last',]} at the end, and {last[0]}, "
+        f"{last[1]} and {last[2]} for the averages of the last five, six and eight checkpoints "
+        f"({within[0]} and {within[1]} for those of 2,400 to 4,000 and 2,800 to 3,600,"
+    ) in page
+    assert test["averaged"] == [2800, 3200, 3600, 4000, 4400, 4800]
+    assert float(last[1]) == max(map(float, (*last, scores["best",], scores["last",])))
+    without_case = read_json(results / "lowercased.json")
+    assert without_case["signature"].startswith("nrefs:1|case:lc|")
+    assert (
+        f"BLEU {test['bleu']:.2f} ({without_case['score']:.1f} without case) and chrF "
         f"{test['chrf']:.2f}, the best of all models here"
     ) in page
+    assert f"reaches BLEU {test['bleu']:.2f} on test_2016_flickr" in prose(ROOT / "README.md")
     others = (ROOT / "docs" / "results").glob("multi30k-*/scores.json")
-    scores = [s for path in others for s in read_json(path) if isinstance(s, dict)]
-    german = [s for s in scores if s.get("split") == "test" and s["bleu"] < 60]
+    scored = [s for path in others for s in read_json(path) if isinstance(s, dict)]
+    german = [s for s in scored if s.get("split") == "test" and s["bleu"] < 60]
     assert max(s["bleu"] for s in german) == test["bleu"]
+    compared = test["compared_with"]
+    assert (
+        f"Against the {compared['bleu']['baseline']:.2f} above p is "
+        f"{compared['bleu']['p_value']:.3f} in BLEU and {compared['chrf']['p_value']:.3f} in chrF"
+    ) in page
+    by_length = [f"{found['bleu']:.1f}" for found in test["by_length"]]
+    assert ("it is {} up to 9, {} for 10 and 11, {} for 12 to 14, and {} beyond.").format(
+        *by_length
+    ) in page
     assert len(read(results / "test_2016_flickr.de").splitlines()) == 1000
 
 
