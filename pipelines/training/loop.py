@@ -83,6 +83,12 @@ def train(
         _announce(config, trainer, plan, state.step)
         run.rewind_history(state.step)
     data = _data(provenance, prepared, plan, trainer.micro_batches, state.step, workers)
+    found: list[keras.callbacks.Callback] = [callbacks.NonFiniteLoss(skip=training.skip_non_finite)]
+    if run:
+        found += _callbacks_of_the_chief(config, prepared, run, trainer, state, plan)
+    if training.patience:
+        every = training.valid_every
+        found.append(EarlyStopping(state, workers, patience=training.patience, valid_every=every))
     interruption = callbacks.Interruption(workers)
     with progress("compiling", "steps", training.steps, done=state.step) as work:
         trainer.fit(
@@ -90,11 +96,7 @@ def train(
             steps_per_epoch=training.steps - state.step,
             shuffle=False,
             verbose=0,
-            callbacks=[
-                *_callbacks(config, prepared, run, trainer, state, plan, workers),
-                ProgressLine(work),
-                interruption,
-            ],
+            callbacks=[*found, ProgressLine(work), interruption],
         )
     return interruption.signal
 
@@ -184,26 +186,6 @@ def _make_trainer(
     return trainer
 
 
-def _callbacks(
-    config: RunConfig,
-    prepared: Prepared,
-    run: TrainingRun | None,
-    trainer: TranslationTrainer,
-    state: RunState,
-    plan: EpochPlan,
-    workers: Workers,
-) -> list[keras.callbacks.Callback]:
-    """What is done after each update: by the chief alone, who has the run, and by every worker."""
-    training = config.training
-    found: list[keras.callbacks.Callback] = [callbacks.NonFiniteLoss(skip=training.skip_non_finite)]
-    if run:
-        found += _callbacks_of_the_chief(config, prepared, run, trainer, state, plan)
-    if training.patience:
-        every = training.valid_every
-        found.append(EarlyStopping(state, workers, patience=training.patience, valid_every=every))
-    return found
-
-
 def _callbacks_of_the_chief(
     config: RunConfig,
     prepared: Prepared,
@@ -215,6 +197,7 @@ def _callbacks_of_the_chief(
     """What counts, reports, validates and saves."""
     training = config.training
     keep = max(training.keep_checkpoints, training.average_checkpoints)
+    schedule = schedule_of(config)
 
     def save(interrupted: bool = False) -> None:
         run.checkpoints.save(
@@ -238,7 +221,7 @@ def _callbacks_of_the_chief(
             state,
             last_step=training.steps,
             log_every=training.log_every,
-            learning_rate=lambda: last_rate(schedule_of(config), trainer.optimizer),
+            learning_rate=lambda: last_rate(schedule, trainer.optimizer),
         ),
         callbacks.ValidationAndCheckpoints(
             save,

@@ -203,6 +203,15 @@ def validated(path):
     return {r["step"]: r for r in lines if "validation_bleu" in r}
 
 
+def scored_on_the_test_set(results, test):
+    """What is told of the scores of translations that are kept."""
+    assert len(read(results / "test_2016_flickr.de").splitlines()) == 1000
+    without_case = read_json(results / "lowercased.json")
+    assert without_case["signature"].startswith("nrefs:1|case:lc|")
+    without_case = f"{without_case['score']:.1f} without case"
+    return f"BLEU {test['bleu']:.2f} ({without_case}) and chrF {test['chrf']:.2f},"
+
+
 def test_other_text_is_as_scored():
     results = ROOT / "docs" / "results" / "multi30k-other-text"
     page = prose(PAGES / "small-text.md")
@@ -228,18 +237,13 @@ def test_other_text_is_as_scored():
     last, average, best = (f"{score['bleu']:.2f}" for score in valid)
     assert max(valid, key=lambda score: score["bleu"])["step"] == test["step"]
     assert f"it was {best} after 3,500, {last} at the end, and {average} for the average" in page
-    without_case = read_json(results / "lowercased.json")
-    assert without_case["signature"].startswith("nrefs:1|case:lc|")
     (half,) = (
         s["bleu"]
         for s in read_json(ROOT / "docs/results/multi30k-half-batches/scores.json")
         if s["split"] == "test"
     )
-    assert (
-        f"BLEU {test['bleu']:.2f} ({without_case['score']:.1f} without case) and chrF "
-        f"{test['chrf']:.2f}, {test['bleu'] - half:.2f} BLEU above"
-    ) in page
-    assert len(read(results / "test_2016_flickr.de").splitlines()) == 1000
+    told = scored_on_the_test_set(results, test)
+    assert f"{told} {test['bleu'] - half:.2f} BLEU above" in page
 
 
 def test_other_text_for_longer_is_as_scored():
@@ -264,13 +268,8 @@ def test_other_text_for_longer_is_as_scored():
     ) in page
     best_valid = max(valid, key=lambda score: score["bleu"])
     assert best_valid["checkpoint"] == test["checkpoint"] == "average"
-    without_case = read_json(results / "lowercased.json")
-    assert without_case["signature"].startswith("nrefs:1|case:lc|")
-    assert (
-        f"BLEU {test['bleu']:.2f} ({without_case['score']:.1f} without case) and chrF "
-        f"{test['chrf']:.2f}, still below 42.0"
-    ) in page
-    assert len(read(results / "test_2016_flickr.de").splitlines()) == 1000
+    told = scored_on_the_test_set(results, test)
+    assert f"{told} still below 42.0" in page
 
 
 def test_translations_as_text_are_as_scored():
@@ -308,12 +307,8 @@ def test_translations_as_text_are_as_scored():
     ) in page
     assert test["averaged"] == [2800, 3200, 3600, 4000, 4400, 4800]
     assert float(last[1]) == max(map(float, (*last, scores["best",], scores["last",])))
-    without_case = read_json(results / "lowercased.json")
-    assert without_case["signature"].startswith("nrefs:1|case:lc|")
-    assert (
-        f"BLEU {test['bleu']:.2f} ({without_case['score']:.1f} without case) and chrF "
-        f"{test['chrf']:.2f}, the best of all models here"
-    ) in page
+    told = scored_on_the_test_set(results, test)
+    assert f"{told} the best of all models here" in page
     assert f"reaches BLEU {test['bleu']:.2f} on test_2016_flickr" in prose(ROOT / "README.md")
     others = (ROOT / "docs" / "results").glob("multi30k-*/scores.json")
     scored = [s for path in others for s in read_json(path) if isinstance(s, dict)]
@@ -328,7 +323,6 @@ def test_translations_as_text_are_as_scored():
     assert ("it is {} up to 9, {} for 10 and 11, {} for 12 to 14, and {} beyond.").format(
         *by_length
     ) in page
-    assert len(read(results / "test_2016_flickr.de").splitlines()) == 1000
 
 
 def test_accuracies_on_graphs():
