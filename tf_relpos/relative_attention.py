@@ -180,9 +180,10 @@ class RelativeMultiHeadAttention(EdgeAttention):
         T, S = self._lengths(query, value)
         if is_named(T) or is_named(S):  # of which no blocks can be made
             return None
-        if isinstance(T, int) and isinstance(S, int) and r >= max(T, S) - 1:
+        windows = Windows.of(T, S, r, causal)
+        if isinstance(T, int) and isinstance(S, int) and windows.pairs >= T * S:
             return None
-        return Windows.of(T, S, r, causal)
+        return windows
 
     def _compute_attention(
         self,

@@ -46,6 +46,11 @@ class Windows(NamedTuple):
         """W."""
         return self.reach + self.size + (0 if self.causal else self.reach)
 
+    @property
+    def pairs(self) -> int | Tensor:
+        """Of queries and keys that are computed for a sentence: M C W, where all are T S."""
+        return self.number * self.size * self.width
+
     def blocks(self, x: Tensor) -> Tensor:
         """Queries `[B, T, ...]` as `[B*M, C, ...]`."""
         x = _fit(x, self.number * self.size)

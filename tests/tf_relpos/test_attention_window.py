@@ -161,20 +161,41 @@ def test_dropout_leaves_out_weights(rng):
     assert np.all(np.std(dropped[:, 3:-3], axis=1) > 0.1)
 
 
+@pytest.fixture
+def pairs_computed(monkeypatch):
+    """How many numbers the softmax of a layer takes in a call."""
+
+    def count(layer, length, **arguments):
+        softmax, taken = layer._softmax.call, []
+
+        def watched(scores, *arguments, **options):
+            taken.append(scores.shape)
+            return softmax(scores, *arguments, **options)
+
+        monkeypatch.setattr(layer._softmax, "call", watched)
+        x = np.ones((1, length, D), "float32")
+        layer(x, x, **arguments)
+        return sum(np.prod(shape) for shape in taken)
+
+    return count
+
+
 @pytest.mark.parametrize("training", [False, True])
-def test_what_lies_beyond_the_window_is_never_computed(rng, training, monkeypatch):
-    """No tensor of T times S numbers: what the softmax takes shows what was computed."""
-    layer, taken = build(rng, attention_window=4), []
-    softmax = layer._softmax.call
+def test_what_lies_beyond_the_window_is_never_computed(rng, training, pairs_computed):
+    """No tensor of T times S numbers."""
+    layer = build(rng, attention_window=4)
+    assert pairs_computed(layer, 1000, training=training) <= N * 1000 * (3 * 4 + 4)
 
-    def watched(scores, *arguments, **options):
-        taken.append(scores.shape)
-        return softmax(scores, *arguments, **options)
 
-    monkeypatch.setattr(layer._softmax, "call", watched)
-    x = np.ones((1, 1000, D), "float32")
-    layer(x, x, training=training)
-    assert sum(np.prod(shape) for shape in taken) <= N * 1000 * (3 * 4 + 4)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("length", range(1, 13))
+def test_short_sentences_have_no_more_pairs_than_without_a_window(
+    rng, length, causal, pairs_computed
+):
+    """Few blocks, and their windows, reach beyond both ends of a sentence."""
+    layer = build(rng, attention_window=4)
+    pairs = pairs_computed(layer, length, use_causal_mask=causal)
+    assert pairs <= N * length**2
 
 
 @pytest.mark.parametrize("window", [-1, 2.5, "3", True])
