@@ -23,6 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Of a built keras.layers.MultiHeadAttention, and what `tf_relpos.attention` does with it.
 LAYER = {
+    "_dtype_policy": "a part's own, where all have a map: parts",
     "_attention_axes": "which axes hold positions; masks, labels and free axes follow it",
     "_build_attention": "extended: softmax in float32",
     "_compute_attention": "overridden: Eq. 5 and Eq. 3",
@@ -70,7 +71,7 @@ OTHERS = [
     (schema_py_generated, "ModelT", "shared buffers of exporters.tflite"),
     (flatbuffer_utils, "read_model_from_bytearray", "exporters.tflite"),
     (flatbuffer_utils, "convert_object_to_bytearray", "exporters.tflite"),
-    (keras.layers.Layer, "_flatten_layers", "the layers of a quantized block: tf_relpos.blocks"),
+    (keras.layers.Layer, "_flatten_layers", "the parts of a layer: tf_relpos.parts"),
     (argparse, "_HelpAction", "its flag is spelt in both ways: command_line"),
     (argparse.HelpFormatter, "_format_action_invocation", "one spelling of a flag: command_line"),
     (argparse.HelpFormatter, "_format_args", "command_line"),

@@ -26,8 +26,8 @@ from tf_relpos.config import (
 )
 from tf_relpos.free_axes import FreeAxes
 from tf_relpos.masks import both, visible, with_axes
+from tf_relpos.parts import freeze_parts, give_own_policies, own_policies
 from tf_relpos.projections import of_positions
-from tf_relpos.quantization import quantized_policies
 from tf_relpos.query_blocks import Attention, are_in_blocks, attend_in_blocks
 from tf_relpos.relation_ops import Relations, relation_scores, relation_values
 from tf_relpos.tensor_ops import Shape, Tensor, check_is_padded, heads_first, times_transposed
@@ -125,6 +125,8 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             self.relation_value_embeddings = self._add_table(
                 "relation_value_embeddings", self.value_dim
             )
+        freeze_parts(self)
+        give_own_policies(self)
 
     def _check_axes(self, rank: int) -> None:
         axes = self._positive_axes(rank)
@@ -590,7 +592,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             **super().get_config(),
             "implementation": self.implementation,
             "compatibility": self.compatibility,
-            **quantized_policies(self),
+            **own_policies(self),
         }
 
 

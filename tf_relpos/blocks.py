@@ -16,8 +16,8 @@ from tf_relpos.caches import given
 from tf_relpos.config import RELATIVE_FIELDS, check_block_arguments, check_shape
 from tf_relpos.lean_layers import Dropout, LayerNormalization
 from tf_relpos.masks import both, visible
+from tf_relpos.parts import freeze_parts, give_own_policies, own_policies
 from tf_relpos.projections import of_positions
-from tf_relpos.quantization import quantized_policies
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
 from tf_relpos.tensor_ops import Shape, Tensor, exact_dtype
 
@@ -125,6 +125,7 @@ class _Block(keras.layers.Layer):
         self.dropout = Dropout(arguments["dropout"], dtype=self.dtype_policy)
         self.inner_dropout = Dropout(arguments["inner_dropout"], dtype=self.dtype_policy)
         self._make_cross_attention()
+        freeze_parts(self)
 
     def _make_cross_attention(self):
         """Of the block that has one."""
@@ -158,6 +159,7 @@ class _Block(keras.layers.Layer):
         self.outer.build(inner_shape)
         for norm in (self.self_attention_norm, self.feed_forward_norm):
             norm.build(shape)
+        give_own_policies(self)
 
     def _check_input(self, x):
         if not hasattr(x, "shape"):
@@ -190,7 +192,7 @@ class _Block(keras.layers.Layer):
         return input_shape
 
     def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), **self.arguments, **quantized_policies(self)}
+        return {**super().get_config(), **self.arguments, **own_policies(self)}
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -346,6 +348,7 @@ class DecoderBlock(_Block):
             check_shape("encoded", encoded_shape, shape)
         self.cross_attention.build(shape, shape)
         self.cross_attention_norm.build(shape)
+        give_own_policies(self)
 
     def call(
         self,

@@ -23,8 +23,8 @@ from tf_relpos.blocks import (
 )
 from tf_relpos.config import TransformerConfig, check_shape
 from tf_relpos.lean_layers import Dropout, LayerNormalization
+from tf_relpos.parts import freeze_parts, give_own_policies, own_policies
 from tf_relpos.positions import SinusoidalPositionEncoding
-from tf_relpos.quantization import quantized_policies
 from tf_relpos.tensor_ops import Tensor, check_ids
 
 
@@ -73,6 +73,7 @@ class Transformer(keras.Model):
         self.decoder_blocks = self._make_blocks(DecoderBlock, "decoder", config.decoder_layers)
         self.encoder_norm = self._make_final_norm("encoder_norm")
         self.decoder_norm = self._make_final_norm("decoder_norm")
+        freeze_parts(self)
 
     def _make_blocks(self, kind, side, count):
         """The blocks of a side from the bottom up; the same one again where they share weights."""
@@ -100,6 +101,7 @@ class Transformer(keras.Model):
         for layer in layers:
             if layer is not None and not layer.built:  # a shared one is built once
                 layer.build(shape)
+        give_own_policies(self)
 
     @property
     def input_dtype(self) -> str:
@@ -296,7 +298,7 @@ class Transformer(keras.Model):
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
-            **quantized_policies(self),
+            **own_policies(self),
             "config": dataclasses.asdict(self.config),
         }
 

@@ -204,6 +204,16 @@ def test_bad_arguments_are_refused(block, arguments, message):
         block(**{"model_dim": D, "inner_dim": INNER, "num_heads": N, **arguments})
 
 
+@pytest.mark.tensorflow_only
+def test_what_no_policy_tells_is_not_saved(tmp_path):
+    """It would be loaded as something else."""
+    model = keras.Sequential([keras.Input((S, D)), EncoderBlock(D, 2 * D, 2, 2)])
+    weights_only = keras.quantizers.Int8QuantizationConfig(activation_quantizer=None)
+    model.quantize("int8", config=weights_only)
+    with pytest.raises(ValueError, match="`activation_quantizer` must be that of .* None for"):
+        model.save(tmp_path / "model.keras")
+
+
 @pytest.mark.tensorflow_only  # elsewhere `test_uses` quantizes
 def test_quantized_in_a_model_whose_paths_change(rng, tmp_path):
     """A layer of `Sequential` has the model's name in its path, but not when it is loaded."""

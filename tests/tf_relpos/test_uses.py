@@ -197,6 +197,22 @@ def quantized_and_loaded(subject, tmp_path):
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert any(layer.quantization_mode == "int8" for layer in loaded._flatten_layers())
     assert_close(loaded(subject.arrays()), model(subject.arrays()), tolerance=1e-6)
+    loaded.save(tmp_path / "again.keras")
+    again = keras.saving.load_model(tmp_path / "again.keras")
+    assert_close(again(subject.arrays()), model(subject.arrays()), tolerance=1e-6)
+    with pytest.raises(ValueError, match="already quantized"):
+        again.quantize("int8")
+
+
+def frozen(subject, tmp_path):
+    """By its config, before and after it is built, and when it is loaded."""
+    layers = [subject.make(trainable=False), subject.make(), subject.make()]
+    layers[1].trainable = False
+    models = [subject.functional(layer=layer) for layer in layers]
+    layers[2].trainable = False
+    models[2].save(tmp_path / "model.keras")
+    for model in (*models, keras.saving.load_model(tmp_path / "model.keras")):
+        assert model.weights and not model.trainable_variables
 
 
 def lora(subject, tmp_path):
@@ -320,6 +336,7 @@ USES = {
         onnx,
         quantized,
         quantized_and_loaded,
+        frozen,
         lora,
         mixed_precision_before,
         mixed_precision_after,
@@ -336,7 +353,7 @@ NO_WEIGHTS = "it has no weights"
 EXCEPTIONS = {
     **{
         (use, "SinusoidalPositionEncoding"): NO_WEIGHTS
-        for use in ("quantized", "quantized_and_loaded", "lora", "longer_than_trained")
+        for use in ("quantized", "quantized_and_loaded", "frozen", "lora", "longer_than_trained")
     },
 }
 if BACKEND == "jax":
