@@ -517,6 +517,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
     ) -> None:
         """Refuses masks of a call that do not fit, where positions have one axis."""
         if len(query.shape) != 3:
+            self._check_ends_with_pairs(query, value, attention_mask)
             return
         masks = {"query_mask": query_mask}
         if cache is None:  # else they are not looked at
@@ -526,6 +527,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         for name, mask in {**masks, "attention_mask": attention_mask}.items():
             if not hasattr(mask, "shape") and mask is not None:
                 raise ValueError(f"`{name}` must be an array or a tensor. Received: {mask!r}")
+            check_is_padded(name, mask)
         for name, mask in masks.items():
             if mask is not None:
                 check_shape(name, mask.shape, (B, T) if name == "query_mask" else (B, keys))
@@ -539,6 +541,21 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             raise ValueError(
                 "`attention_mask` must have the shape [T, S], [B, T, S] or [B, N, T, S] with "
                 f"B, N, T, S = {(B, self.num_heads, T, keys)}, or 1 for any of them. "
+                f"Received: attention_mask of shape {shape}"
+            )
+
+    def _check_ends_with_pairs(
+        self, query: Tensor, value: Tensor, attention_mask: Tensor | None
+    ) -> None:
+        """The same of inputs with free axes, of which a mask may have any."""
+        if attention_mask is None or len(self._attention_axes) != 1:
+            return
+        (axis,) = self._attention_axes
+        shape, pairs = tuple(attention_mask.shape), (query.shape[axis], value.shape[axis])
+        ends = zip(shape[-2:], pairs, strict=False)
+        if len(shape) < 2 or any(None not in (n, m) and n not in (1, m) for n, m in ends):
+            raise ValueError(
+                f"`attention_mask` must end with [T, S] = {pairs}, or 1 for either. "
                 f"Received: attention_mask of shape {shape}"
             )
 

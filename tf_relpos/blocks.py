@@ -19,7 +19,7 @@ from tf_relpos.masks import both, visible
 from tf_relpos.parts import freeze_parts, give_own_policies, own_policies
 from tf_relpos.projections import of_positions
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
-from tf_relpos.tensor_ops import Shape, Tensor, exact_dtype
+from tf_relpos.tensor_ops import Shape, Tensor, check_is_padded, exact_dtype
 
 LAYER_NORM_EPSILON = 1e-6
 _ALL = ("query", "key", "value")
@@ -456,6 +456,7 @@ def _attention_mask(source_mask, shape):
     """The mask `[B, 1, S]` of a source, whose own is of the `shape` `[B, S]`."""
     if source_mask is None:
         return None
+    check_is_padded("source_mask", source_mask)
     if not isinstance(source_mask, keras.KerasTensor):
         source_mask = ops.convert_to_tensor(source_mask)
     check_shape("source_mask", source_mask.shape, shape)

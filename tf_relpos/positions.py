@@ -9,7 +9,8 @@ import keras
 from keras import ops
 
 from tf_relpos.config import check_number
-from tf_relpos.tensor_ops import Tensor
+from tf_relpos.relations import FURTHEST
+from tf_relpos.tensor_ops import Tensor, check_is_padded, known_value
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -47,6 +48,7 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
         self.supports_masking = True
 
     def call(self, inputs: Any, start_index: Any = 0) -> Tensor:
+        check_is_padded("inputs", inputs)
         dtype = keras.backend.standardize_dtype(inputs.dtype)
         if "float" not in dtype or len(inputs.shape) < 2:
             raise ValueError(
@@ -78,4 +80,6 @@ def _as_index(start_index):
         raise ValueError(
             f"`start_index` must be a whole number. Received: start_index={start_index!r}"
         )
+    if (known := known_value(index)) is not None and abs(int(known)) > FURTHEST:
+        raise ValueError(f"`start_index` must be at most 2^30. Received: start_index={int(known)}")
     return ops.cast(index, "int32")

@@ -34,7 +34,7 @@ import keras
 from keras import ops
 
 from tf_relpos.config import IMPLEMENTATIONS, check_choice
-from tf_relpos.relations import RelativePositions
+from tf_relpos.relations import RelativePositions, int32_labels
 from tf_relpos.tensor_ops import (
     Tensor,
     exact_dtype,
@@ -382,16 +382,6 @@ def _within_reach(relations: Relations, table: Tensor) -> tuple[Relations, Tenso
         nearest = ops.minimum(k, ops.maximum(ops.maximum(T + offset, ahead), 1))
     table = table[..., k - nearest : k + nearest + 1, :]
     return relations._replace(max_relative_position=nearest), table
-
-
-def int32_labels(relations: Tensor, num_labels: int) -> Tensor:
-    """Labels of any integer type as int32, those of R and above as R, "none of them"."""
-    dtype = keras.backend.standardize_dtype(relations.dtype)
-    if dtype in ("int64", "uint32", "uint64"):
-        relations = ops.minimum(relations, ops.cast(num_labels, dtype))
-    if dtype == "int64":
-        relations = ops.maximum(relations, ops.cast(-1, dtype))
-    return ops.cast(relations, "int32")
 
 
 def is_shared(relations: Relations) -> bool:

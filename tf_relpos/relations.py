@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -16,8 +17,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from tf_relpos.config import check_boolean, check_max_relative_position, check_whole, fits
+from tf_relpos.config import check_boolean, check_whole, fits
 from tf_relpos.tensor_ops import Shape, Tensor, check_is_padded, known_value
+
+LARGEST = 2**31 - 1  # of int32
+FURTHEST = 2**30  # distances, sums of two of which int32 still holds
 
 
 def relative_position_ids(
@@ -43,22 +47,24 @@ def relative_position_ids(
         int32 `[T, S]`, values 0..2k.
 
     Raises:
-        ValueError: `max_relative_position` or a length is not a whole number of at least 0, or the
-            offset is not a whole number.
+        ValueError: `max_relative_position` or a length is not a whole number of at least 0, the
+            offset is not a whole number, or one of them is beyond 2^30, where int32 ends.
 
     Reference: Shaw, Uszkoreit and Vaswani 2018, section 3.2.
     """
-    k = check_max_relative_position(max_relative_position)
+    k = _scalar("max_relative_position", max_relative_position, least=0)
     query_length = _scalar("query_length", query_length, least=0)
     key_length = _scalar("key_length", key_length, least=0)
-    query_offset = _scalar("query_offset", query_offset, least=-(2**31))
+    query_offset = _scalar("query_offset", query_offset, least=-FURTHEST)
     return RelativePositions(query_length, key_length, k, query_offset).ids
 
 
 def _scalar(name: str, value: Any, least: int) -> int | Tensor:
     """A whole number, or a scalar integer tensor, whose value may not be known."""
     if not ops.is_tensor(value):
-        return check_whole(name, value, least)
+        if check_whole(name, value, least) > FURTHEST:
+            raise ValueError(f"`{name}` must be at most 2^30. Received: {name}={value!r}")
+        return operator.index(value)
     dtype = keras.backend.standardize_dtype(value.dtype)
     if "int" not in dtype or len(value.shape):
         raise ValueError(
@@ -67,7 +73,7 @@ def _scalar(name: str, value: Any, least: int) -> int | Tensor:
         )
     known = known_value(value)
     if known is not None:
-        check_whole(name, int(known), least)
+        _scalar(name, int(known), least)
     return value
 
 
@@ -145,6 +151,7 @@ def check_tells_labels_apart(dtype: Any, num_relations: int) -> None:
 
 def _as_labels(name: str, labels: Any, shapes: str, ranks: Sequence[int] = ()) -> Tensor:
     """Labels that may be lists, as an array or a tensor; `ranks` are those they may have."""
+    check_is_padded(name, labels)
     if not hasattr(labels, "dtype"):
         try:
             labels = np.asarray(labels)
@@ -159,6 +166,16 @@ def _as_labels(name: str, labels: Any, shapes: str, ranks: Sequence[int] = ()) -
             f"`{name}` must have the shape {shapes}. Received: shape={tuple(labels.shape)}"
         )
     return labels
+
+
+def int32_labels(relations: Tensor, num_labels: int) -> Tensor:
+    """Labels of any integer type as int32, those of R and above as R, "none of them"."""
+    dtype = keras.backend.standardize_dtype(relations.dtype)
+    if dtype in ("int64", "uint32", "uint64"):
+        relations = ops.minimum(relations, ops.cast(num_labels, dtype))
+    if dtype == "int64":
+        relations = ops.maximum(relations, ops.cast(-1, dtype))
+    return ops.cast(relations, "int32")
 
 
 def edge_relations(
@@ -263,7 +280,7 @@ def _checked_edges(edges: Any, length: int | Tensor, num_labels: int) -> Tensor:
                 f"`edges` must join nodes below length={T} by labels below num_labels="
                 f"{num_labels}. Received: an edge {tuple(values[beyond][0].tolist())}"
             )
-    return ops.cast(edges, "int32")
+    return int32_labels(edges, LARGEST)
 
 
 def _check_has_shape(name: str, x: Tensor) -> None:
@@ -304,14 +321,20 @@ def path_relations(relations: Tensor, max_distance: int) -> Tensor:
     T = ops.shape(is_edge)[-1]
     step = ops.cast(is_edge | ops.eye(T, dtype="bool"), "float32")
     reached = ops.zeros_like(step) + ops.eye(T, dtype="float32")
-    distances = ops.zeros_like(step)
-    for _ in range(k):
-        distances += 1 - reached
-        reached = ops.minimum(ops.matmul(reached, step), 1)
+    most = ops.minimum(min(k, LARGEST), T)  # no shortest path has more edges
+    _, distances, reached = ops.while_loop(
+        lambda edges, *_: edges < most,
+        lambda edges, distances, reached: (
+            edges + 1,
+            distances + 1 - reached,
+            ops.minimum(ops.matmul(reached, step), 1),
+        ),
+        (0, ops.zeros_like(step), reached),
+    )
     _, reached = ops.while_loop(  # further than k: each turn doubles the edges of a path
         lambda edges, _: edges < T,
         lambda edges, reached: (2 * edges, ops.minimum(ops.matmul(reached, reached), 1)),
-        (k, reached),
+        (most, reached),
     )
     return ops.cast(ops.where(reached > 0, distances, -1), "int32")
 
@@ -348,7 +371,7 @@ def stack_relations(relations: Sequence[Tensor], num_relations: Sequence[int]) -
     first, found = 0, []
     for labels, size in zip(relations, sizes, strict=True):
         _check_below("relations", labels, "num_relations", size)
-        labels = ops.cast(labels, "int32")
+        labels = int32_labels(labels, size)
         labels = ops.where((labels >= 0) & (labels < size), labels + first, -1)
         labels = labels if len(labels.shape) == 4 else ops.expand_dims(labels, -1)
         found.append(labels if len(labels.shape) == 4 else ops.expand_dims(labels, 0))
@@ -401,5 +424,6 @@ def joint_relations(first: Tensor, second: Tensor, num_second: int) -> Tensor:
     )
     _check_alike("`first` and `second`", [_pairs(first), _pairs(second)])
     _check_below("second", second, "num_second", num_second)
-    first, second = (ops.maximum(ops.cast(labels, "int32"), -1) for labels in (first, second))
+    first, second = int32_labels(first, LARGEST), int32_labels(second, num_second)
+    first, second = (ops.maximum(labels, -1) for labels in (first, second))
     return (first + 1) * size + ops.where(second < num_second, second, -1)

@@ -10,7 +10,7 @@ import numpy as np
 from keras import ops
 
 from tf_relpos.config import check_number, check_rate, check_shape, check_whole
-from tf_relpos.tensor_ops import Tensor, known_value
+from tf_relpos.tensor_ops import Tensor, check_is_padded, known_value
 
 _LEAST_INT32 = -(2**31)
 
@@ -27,7 +27,7 @@ def smoothed_cross_entropy(
     negative log-likelihood.
 
     It can be given to `compile(loss=...)` of Keras, which takes the mean over all positions, those
-    of padding included.
+    of padding included unless the model's output carries a mask.
 
     Args:
         target_ids: int `[B, T]`, or the same in float32 or float64, as Keras's `fit` casts them.
@@ -69,6 +69,7 @@ def _check_targets(target_ids, num_ids, pad_id):
     """Refuses targets that are no ids, where their values are known."""
     if not hasattr(target_ids, "dtype"):
         target_ids = np.asarray(target_ids)
+    check_is_padded("target_ids", target_ids)
     dtype = keras.backend.standardize_dtype(target_ids.dtype)
     if "int" not in dtype and dtype not in ("float32", "float64"):
         raise ValueError(f"`target_ids` must hold integers. Received: dtype={dtype}")

@@ -23,7 +23,14 @@ from tests.support.layer_checks import (
     to_numpy,
 )
 from tests.support.reference import position_labels
-from tf_relpos import RelationAwareAttention, RelativeMultiHeadAttention
+from tf_relpos import (
+    EncoderBlock,
+    RelationAwareAttention,
+    RelativeMultiHeadAttention,
+    SinusoidalPositionEncoding,
+    path_relations,
+    smoothed_cross_entropy,
+)
 
 B, N, H, D = 2, 3, 11, 13
 IMPLEMENTATIONS = ("transpose_reshape", "bucketed")
@@ -335,6 +342,19 @@ def test_ragged_tensors_are_refused():
     ragged = tf.RaggedTensor.from_tensor(tf.ones((2, 4, 6)), lengths=[4, 2])
     with pytest.raises(ValueError, match="`query` must be padded.*RaggedTensor of shape .2, None"):
         RelativeMultiHeadAttention(2, 6)(ragged, ragged)
+    ragged_mask = tf.ragged.constant([[True] * 4, [True] * 2])
+    x = np.zeros((2, 4, 6), "float32")
+    for name in ("query_mask", "value_mask", "key_mask", "attention_mask"):
+        with pytest.raises(ValueError, match=f"`{name}` must be padded"):
+            RelativeMultiHeadAttention(2, 6)(x, x, **{name: ragged_mask})
+    for call in (
+        lambda: EncoderBlock(6, 8, 2)(x, source_mask=ragged_mask),
+        lambda: SinusoidalPositionEncoding()(ragged),
+        lambda: path_relations(tf.ragged.constant([[[0], [0]], [[0]]]), 2),
+        lambda: smoothed_cross_entropy(tf.ragged.constant([[1], [1, 2]]), np.zeros((2, 2, 4))),
+    ):
+        with pytest.raises(ValueError, match="must be padded to one length"):
+            call()
 
 
 def test_whole_numbers_of_numpy_are_taken(rng):

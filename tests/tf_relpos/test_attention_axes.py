@@ -123,6 +123,14 @@ def test_symbolic_scores_with_a_free_axis():
     assert scores.shape == (None, F, N, T, S)
 
 
+@pytest.mark.parametrize("shape", [(T, T + 1), (B, N, T + 1, S), (S,)], ids=str)
+def test_a_mask_that_does_not_end_with_all_pairs_is_refused(rng, shape):
+    layer = RelativeMultiHeadAttention(N, H, attention_axes=-2)
+    query, value = np.zeros((B, F, T, D), "float32"), np.zeros((B, F, S, D), "float32")
+    with pytest.raises(ValueError, match=r"`attention_mask` must end with \[T, S\] = \(5, 7\)"):
+        layer(query, value, attention_mask=np.ones(shape, bool))
+
+
 def test_a_mask_of_heads_joins_a_mask_of_padding(rng):
     layer = RelativeMultiHeadAttention(N, H, 2)
     x, y = (rng.normal(size=(B, n, D)).astype("float32") for n in (T, S))

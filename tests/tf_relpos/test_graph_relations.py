@@ -7,6 +7,7 @@ import pytest
 from keras import ops
 
 from tests.support.layer_checks import (
+    BACKEND,
     COMPILED_MODES,
     MODES,
     assert_close,
@@ -198,6 +199,28 @@ def test_paths_are_those_of_networkx(rng, k, mode):
     np.testing.assert_array_equal(found, expected)
     several = np.stack([relations, np.full_like(relations, -1)], -1)
     np.testing.assert_array_equal(to_numpy(path_relations(several, k)), found)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_path_has_no_more_edges_than_there_are_nodes(mode):
+    """However far a path may be: clipping at more takes no longer."""
+    chain = np.array([[-1, 0, -1], [-1, -1, 0], [-1, -1, -1]])
+    run = compile_function(
+        lambda t: path_relations(t["relations"], 2**40), mode, {"relations": chain}
+    )
+    expected = [[0, 1, 2], [-1, 0, 1], [-1, -1, 0]]
+    np.testing.assert_array_equal(to_numpy(run({"relations": chain})), expected)
+
+
+@pytest.mark.parametrize("least", [-(2**32), np.iinfo("int64").min])
+def test_negative_labels_are_no_edge_however_wide(least):
+    if BACKEND == "jax":
+        pytest.skip("it has no int64 unless a whole process is told to")
+    none = np.full((2, 2), least)
+    assert np.all(to_numpy(edge_relations(np.array([[least, 1, 0]]), 2, 1)) == -1)
+    assert np.all(to_numpy(stack_relations([none], [3])) == -1)
+    assert np.all(to_numpy(joint_relations(none, np.full((2, 2), -1), 3)) == -1)
+    assert np.all(to_numpy(joint_relations(np.full((2, 2), -1), none, 3)) == -1)
 
 
 def test_labels_of_several_kinds_stand_side_by_side(rng):

@@ -62,6 +62,13 @@ def test_offset_alone_may_be_a_tensor(mode):
         np.testing.assert_array_equal(run({"at": np.int32(step)}), position_labels(1, 11, 3, step))
 
 
+@pytest.mark.parametrize("name", ["query_length", "max_relative_position", "query_offset"])
+def test_what_int32_cannot_hold_is_refused(name):
+    arguments = {"query_length": 3, "key_length": 3, "max_relative_position": 2, name: 2**31}
+    with pytest.raises(ValueError, match=rf"`{name}` must be at most 2\^30.*2147483648"):
+        relative_position_ids(**arguments)
+
+
 @pytest.mark.parametrize("k", [-1, 2.0, 1.5, "3", None])
 def test_bad_clipping_distance_is_refused(k):
     with pytest.raises(ValueError, match="max_relative_position") as error:
