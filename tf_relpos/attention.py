@@ -516,18 +516,18 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         key_mask: Tensor | None,
     ) -> None:
         """Refuses masks of a call that do not fit, where positions have one axis."""
-        if len(query.shape) != 3:
-            self._check_ends_with_pairs(query, value, attention_mask)
-            return
         masks = {"query_mask": query_mask}
         if cache is None:  # else they are not looked at
             masks |= {"value_mask": value_mask, "key_mask": key_mask}
-        keys = value.shape[1] if cache is None else cache.shape[2]
-        B, T, _ = query.shape
         for name, mask in {**masks, "attention_mask": attention_mask}.items():
             if not hasattr(mask, "shape") and mask is not None:
                 raise ValueError(f"`{name}` must be an array or a tensor. Received: {mask!r}")
             check_is_padded(name, mask)
+        if len(query.shape) != 3:
+            self._check_ends_with_pairs(query, value, attention_mask)
+            return
+        keys = value.shape[1] if cache is None else cache.shape[2]
+        B, T, _ = query.shape
         for name, mask in masks.items():
             if mask is not None:
                 check_shape(name, mask.shape, (B, T) if name == "query_mask" else (B, keys))

@@ -30,7 +30,7 @@ from tf_relpos.relation_ops import (
     relation_values,
     sum_by_label,
 )
-from tf_relpos.relations import RelativePositions
+from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import (
     Tensor,
     exact_dtype,

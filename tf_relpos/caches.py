@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 from keras import ops
 
-from tf_relpos.tensor_ops import Tensor, known_value
+from tf_relpos.tensor_ops import Tensor, check_index
 
 
 def check_update_index(index: Any, T: int | None, S: int | None) -> Any:
@@ -16,22 +15,13 @@ def check_update_index(index: Any, T: int | None, S: int | None) -> Any:
     Raises:
         ValueError: it is no whole number, or leaves no room for T positions in a cache of S.
     """
-    known = known_value(index)
-    dtype = keras.backend.standardize_dtype(index.dtype) if known is None else known.dtype.name
-    shape = index.shape if known is None else known.shape
-    if "int" not in dtype or len(shape):
-        raise ValueError(
-            "`cache_update_index` must be a whole number, or a scalar tensor of one. "
-            f"Received: cache_update_index={index!r}"
-        )
-    if known is None:
-        return ops.cast(index, "int32")
-    if known < 0 or (T is not None and S is not None and int(known) + T > S):
+    index = check_index("cache_update_index", index)
+    if isinstance(index, int) and T is not None and S is not None and index + T > S:
         raise ValueError(
             f"`cache_update_index` must leave room for the {T} positions that are written from it "
-            f"on into a cache of {S}, and be 0 or more. Received: cache_update_index={known}"
+            f"on into a cache of {S}. Received: cache_update_index={index}"
         )
-    return int(known)
+    return index
 
 
 def write(cache: Tensor, new: Tensor, index: int | Tensor) -> Tensor:

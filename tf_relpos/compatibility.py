@@ -18,7 +18,7 @@ from typing import Any
 from keras import ops
 
 from tf_relpos.relation_ops import Relations, int32_labels, tensors_of
-from tf_relpos.relations import RelativePositions
+from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import (
     Tensor,
     exact_dtype,

@@ -93,7 +93,8 @@ class TransformerConfig:
     end_id: int = dataclasses.field(default=3, metadata={"cmd": False})
 
     def __post_init__(self):
-        check_max_relative_position(self.max_relative_position)  # not None, as in a block alone
+        # Not None, as in a block alone.
+        check_whole("max_relative_position", self.max_relative_position, least=0)
         self._set(**check_block_arguments(vars(self)))
         self._set(position=check_choice("position", self.position, POSITIONS))
         for name in ("encoder_layers", "decoder_layers"):
@@ -234,15 +235,6 @@ def check_boolean(name: str, value: Any) -> bool:
     if type(value).__name__ not in ("bool", "bool_"):
         raise ValueError(f"`{name}` must be True or False. Received: {name}={value!r}")
     return bool(value)
-
-
-def check_max_relative_position(max_relative_position: Any) -> int:
-    """Returns k as an int.
-
-    Raises:
-        ValueError: k is not a whole number of at least 0.
-    """
-    return check_whole("max_relative_position", max_relative_position, least=0)
 
 
 def fits(shape: Sequence, expected: Sequence) -> bool:

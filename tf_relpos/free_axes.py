@@ -11,7 +11,7 @@ from keras import ops
 
 from tf_relpos.masks import with_axes
 from tf_relpos.relation_ops import Relations
-from tf_relpos.relations import RelativePositions
+from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import Tensor
 
 

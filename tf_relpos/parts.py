@@ -52,7 +52,7 @@ def own_policies(layer: keras.layers.Layer) -> dict[str, Any]:
 
 
 def _check_is_told_by_policy(part: keras.layers.Layer) -> None:
-    config = getattr(part, "quantization_config", None)
+    config: Any = getattr(part, "quantization_config", None)
     if not hasattr(config, "activation_quantizer"):
         return
     usual = type(config)().activation_quantizer is None

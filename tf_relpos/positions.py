@@ -9,8 +9,7 @@ import keras
 from keras import ops
 
 from tf_relpos.config import check_number
-from tf_relpos.relations import FURTHEST
-from tf_relpos.tensor_ops import Tensor, check_is_padded, known_value
+from tf_relpos.tensor_ops import FURTHEST, Tensor, check_index, check_is_padded
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -56,7 +55,8 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
                 f"Received: inputs of dtype {dtype} and shape {tuple(inputs.shape)}"
             )
         T, D = ops.shape(inputs)[-2:]
-        positions = ops.arange(T, dtype="int32") + _as_index(start_index)
+        start = check_index("start_index", start_index, -FURTHEST)
+        positions = ops.arange(T, dtype="int32") + start
         precision = "float64" if dtype == "float64" else "float32"
         feature = ops.arange(D, dtype="int32")
         exponent = ops.cast(2 * (feature // 2), precision) / D
@@ -70,16 +70,3 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "max_wavelength": self.max_wavelength}
-
-
-def _as_index(start_index):
-    """A position as int32, a scalar."""
-    index = ops.convert_to_tensor(start_index)
-    dtype = keras.backend.standardize_dtype(index.dtype)
-    if "int" not in dtype or len(index.shape):
-        raise ValueError(
-            f"`start_index` must be a whole number. Received: start_index={start_index!r}"
-        )
-    if (known := known_value(index)) is not None and abs(int(known)) > FURTHEST:
-        raise ValueError(f"`start_index` must be at most 2^30. Received: start_index={int(known)}")
-    return ops.cast(index, "int32")

@@ -22,7 +22,7 @@ from tf_relpos.relation_ops import (
     sum_by_label,
     tensors_of,
 )
-from tf_relpos.relations import RelativePositions
+from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import (
     Tensor,
     exact_dtype,

@@ -34,11 +34,12 @@ import keras
 from keras import ops
 
 from tf_relpos.config import IMPLEMENTATIONS, check_choice
-from tf_relpos.relations import RelativePositions, int32_labels
+from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import (
     Tensor,
     exact_dtype,
     has_gpu,
+    int32_labels,
     is_named,
     picks_in_place,
     with_gradient,

@@ -12,12 +12,12 @@ from keras import ops
 
 from tf_relpos.attention import EdgeAttention
 from tf_relpos.caches import given
-from tf_relpos.config import check_boolean, check_max_relative_position, check_window
+from tf_relpos.config import check_boolean, check_whole, check_window
 from tf_relpos.free_axes import FreeAxes
 from tf_relpos.masks import both
 from tf_relpos.projections import is_plain, product
 from tf_relpos.relation_ops import relation_scores
-from tf_relpos.relations import RelativePositions
+from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import Tensor, heads_first, is_named, rows_at, times_transposed
 from tf_relpos.windows import Windows
 
@@ -105,7 +105,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
                     f"sliding_window={kwargs['sliding_window']}"
                 )
             kwargs["sliding_window"] = window + 1
-        k = check_max_relative_position(max_relative_position)
+        k = check_whole("max_relative_position", max_relative_position, least=0)
         share = check_boolean("heads_share_relative_embedding", heads_share_relative_embedding)
         super().__init__(
             num_heads,

@@ -14,6 +14,9 @@ from keras import ops
 Tensor = Any  # of the backend, of NumPy, or symbolic: Keras has no name for all three
 Shape = tuple[int | None, ...]
 
+LARGEST = 2**31 - 1  # of int32
+FURTHEST = 2**30  # lengths and distances: int32 holds the sums of two
+
 
 def known_value(tensor: Tensor) -> np.ndarray | None:
     """The value of a tensor, or None of one that has no value yet (in a graph, under XLA, in an
@@ -77,6 +80,39 @@ def check_ids(name: str, ids: Any, vocabulary_size: int | None) -> Any:
     if wrong.size:
         raise ValueError(f"`{name}` must hold ids from 0 to {above - 1}. Received: {wrong.flat[0]}")
     return array
+
+
+def check_index(name: str, value: Any, least: int = 0) -> int | Tensor:
+    """A position, a length or a distance: an int where its value is known, else a scalar int32
+    tensor.
+
+    Raises:
+        ValueError: it is no whole number, or not one from `least` to 2^30.
+    """
+    known = known_value(value)
+    dtype = keras.backend.standardize_dtype(value.dtype) if known is None else known.dtype.name
+    if "int" not in dtype or len((value if known is None else known).shape):
+        raise ValueError(
+            f"`{name}` must be a whole number, or a scalar tensor of one. Received: "
+            f"{name}={value!r}"
+        )
+    if known is None:
+        return ops.cast(value, "int32")
+    if not least <= known <= FURTHEST:
+        raise ValueError(
+            f"`{name}` must be a whole number from {least} to {FURTHEST}. Received: {name}={known}"
+        )
+    return int(known)
+
+
+def int32_labels(relations: Tensor, num_labels: int) -> Tensor:
+    """Labels of any integer type as int32, those of R and above as R, "none of them"."""
+    dtype = keras.backend.standardize_dtype(relations.dtype)
+    if dtype in ("int64", "uint32", "uint64"):
+        relations = ops.minimum(relations, ops.cast(num_labels, dtype))
+    if dtype == "int64":
+        relations = ops.maximum(relations, ops.cast(-1, dtype))
+    return ops.cast(relations, "int32")
 
 
 def exact_dtype(x: Tensor) -> str:

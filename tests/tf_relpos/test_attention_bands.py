@@ -20,7 +20,7 @@ from tests.support.layer_checks import (
 )
 from tests.support.reference import position_labels
 from tf_relpos import RelativeMultiHeadAttention, attention, bands, query_blocks, relation_ops
-from tf_relpos.relations import RelativePositions
+from tf_relpos.relative_positions import RelativePositions
 
 B, T, S, N, H, D, K = 2, 19, 23, 3, 11, 13, 2
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.layer_checks import ROOT, run_python
-from tf_relpos import TransformerConfig, beam_search, relation_ops, relations
+from tf_relpos import TransformerConfig, beam_search, relation_ops
 from tf_relpos import config as config_module
 from tf_relpos.config import PRESETS
 
@@ -141,7 +141,6 @@ print(*sorted({{name.partition(".")[0] for name in new}} - sys.stdlib_module_nam
 
 def test_every_choice_is_said_once():
     assert relation_ops.IMPLEMENTATIONS is config_module.IMPLEMENTATIONS
-    assert relations.check_max_relative_position is config_module.check_max_relative_position
     defaults = inspect.signature(beam_search).parameters
     assert defaults["beam_size"].default is config_module.BEAM_SIZE
     assert defaults["alpha"].default is config_module.ALPHA

@@ -14,7 +14,7 @@ from tests.support.layer_checks import MODES, compile_runner
 from tests.support.reference import position_labels
 from tf_relpos import RelativeMultiHeadAttention, bands, query_blocks, relation_ops, tensor_ops
 from tf_relpos.relation_ops import choose_implementation
-from tf_relpos.relations import RelativePositions
+from tf_relpos.relative_positions import RelativePositions
 
 B, T, S, N, H, D, K = 2, 19, 23, 3, 11, 13, 2
 

@@ -104,7 +104,10 @@ def test_float64_is_exact_to_its_own_rounding():
         (lambda layer, x: layer(x[0, 0]), r"`inputs` must be floats of the shape .*\(7,\)"),
         (lambda layer, x: layer(x, start_index=2.5), "`start_index` must be .*start_index=2.5"),
         (lambda layer, x: layer(x, start_index=[1, 2]), "`start_index` must be a whole number"),
-        (lambda layer, x: layer(x, start_index=2**31 - 1), r"`start_index` must be at most 2\^30"),
+        (
+            lambda layer, x: layer(x, start_index=2**31 - 1),
+            "must be a whole number from -1073741824 to",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused(rng, call, message):

@@ -15,7 +15,7 @@ from tests.support.layer_checks import (
 )
 from tf_relpos import relation_ops
 from tf_relpos.relation_ops import choose_implementation, relation_scores, relation_values
-from tf_relpos.relations import RelativePositions
+from tf_relpos.relative_positions import RelativePositions
 
 IMPLEMENTATIONS = ["transpose_reshape", "bucketed", "auto"]
 LAYOUTS = {"shared": (), "per_head": (3,)}

@@ -1,99 +1,30 @@
-"""Which label joins query i to key j (Shaw et al. 2018, section 3.2).
+"""Which label joins query i to key j in a graph (Shaw et al. 2018, section 3.1).
 
-Relative positions are one way to label. The others here make labels of graphs, of a sentence each
-or of a padded batch: with the operations of the backend, so that with TensorFlow's they work inside
-`tf.data` and in a model as well as on NumPy's arrays.
+They make labels of a sentence each or of a padded batch, with the operations of the backend, so
+that with TensorFlow's they work inside `tf.data` and in a model as well as on NumPy's arrays.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from tf_relpos.config import check_boolean, check_whole, fits
-from tf_relpos.tensor_ops import Shape, Tensor, check_is_padded, known_value
-
-LARGEST = 2**31 - 1  # of int32
-FURTHEST = 2**30  # distances, sums of two of which int32 still holds
-
-
-def relative_position_ids(
-    query_length: int | Tensor,
-    key_length: int | Tensor,
-    max_relative_position: int,
-    query_offset: int | Tensor = 0,
-) -> Tensor:
-    """Labels every (query, key) pair with its clipped relative position.
-
-    `ids[i, j] = clip(j - (i + query_offset), -k, k) + k`, so that row `r` of a table of `2k + 1`
-    vectors belongs to the clipped position `r - k`: 0 is "k or more to the left", k is "the same
-    position", 2k is "k or more to the right". With k = 0 there is one label and no order.
-
-    Args:
-        query_length: T, an int or a scalar integer tensor.
-        key_length: S, likewise.
-        max_relative_position: k, an int >= 0.
-        query_offset: the position of query 0 among the keys, an int or a scalar integer tensor. A
-            decoder that has written n positions into its cache asks for the next with offset n.
-
-    Returns:
-        int32 `[T, S]`, values 0..2k.
-
-    Raises:
-        ValueError: `max_relative_position` or a length is not a whole number of at least 0, the
-            offset is not a whole number, or one of them is beyond 2^30, where int32 ends.
-
-    Reference: Shaw, Uszkoreit and Vaswani 2018, section 3.2.
-    """
-    k = _scalar("max_relative_position", max_relative_position, least=0)
-    query_length = _scalar("query_length", query_length, least=0)
-    key_length = _scalar("key_length", key_length, least=0)
-    query_offset = _scalar("query_offset", query_offset, least=-FURTHEST)
-    return RelativePositions(query_length, key_length, k, query_offset).ids
-
-
-def _scalar(name: str, value: Any, least: int) -> int | Tensor:
-    """A whole number, or a scalar integer tensor, whose value may not be known."""
-    if not ops.is_tensor(value):
-        if check_whole(name, value, least) > FURTHEST:
-            raise ValueError(f"`{name}` must be at most 2^30. Received: {name}={value!r}")
-        return operator.index(value)
-    dtype = keras.backend.standardize_dtype(value.dtype)
-    if "int" not in dtype or len(value.shape):
-        raise ValueError(
-            f"`{name}` must be a whole number or a scalar integer tensor. Received: "
-            f"dtype={dtype}, shape={tuple(value.shape)}"
-        )
-    known = known_value(value)
-    if known is not None:
-        _scalar(name, int(known), least)
-    return value
-
-
-class RelativePositions(NamedTuple):
-    """The labels of `relative_position_ids`, by their arguments: what computes with them need not
-    write them out."""
-
-    query_length: int | Tensor
-    key_length: int | Tensor
-    max_relative_position: int | Tensor
-    query_offset: int | Tensor = 0
-
-    @property
-    def ids(self) -> Tensor:
-        """int32 `[T, S]`."""
-        T, S, k, offset = self
-        query_positions = ops.arange(T, dtype="int32") + ops.cast(offset, "int32")
-        key_positions = ops.arange(S, dtype="int32")
-        distance = ops.expand_dims(key_positions, 0) - ops.expand_dims(query_positions, 1)
-        return ops.clip(distance, -k, k) + k
+from tf_relpos.tensor_ops import (
+    LARGEST,
+    Shape,
+    Tensor,
+    check_index,
+    check_is_padded,
+    int32_labels,
+    known_value,
+)
 
 
 def check_relations(
@@ -168,16 +99,6 @@ def _as_labels(name: str, labels: Any, shapes: str, ranks: Sequence[int] = ()) -
     return labels
 
 
-def int32_labels(relations: Tensor, num_labels: int) -> Tensor:
-    """Labels of any integer type as int32, those of R and above as R, "none of them"."""
-    dtype = keras.backend.standardize_dtype(relations.dtype)
-    if dtype in ("int64", "uint32", "uint64"):
-        relations = ops.minimum(relations, ops.cast(num_labels, dtype))
-    if dtype == "int64":
-        relations = ops.maximum(relations, ops.cast(-1, dtype))
-    return ops.cast(relations, "int32")
-
-
 def edge_relations(
     edges: Any,
     length: int | Tensor,
@@ -212,7 +133,7 @@ def edge_relations(
             labels the largest stay.
     """
     num_labels = check_whole("num_labels", num_labels)
-    length = _scalar("length", length, least=0)
+    length = check_index("length", length)
     inverse, self_loops = (
         check_boolean(name, value)
         for name, value in (("inverse", inverse), ("self_loops", self_loops))

@@ -65,7 +65,9 @@ def test_offset_alone_may_be_a_tensor(mode):
 @pytest.mark.parametrize("name", ["query_length", "max_relative_position", "query_offset"])
 def test_what_int32_cannot_hold_is_refused(name):
     arguments = {"query_length": 3, "key_length": 3, "max_relative_position": 2, name: 2**31}
-    with pytest.raises(ValueError, match=rf"`{name}` must be at most 2\^30.*2147483648"):
+    with pytest.raises(
+        ValueError, match=rf"`{name}` must be a whole number from .* to 1073741824.*2147483648"
+    ):
         relative_position_ids(**arguments)
 
 
@@ -79,11 +81,14 @@ def test_bad_clipping_distance_is_refused(k):
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ((2.7, 3, 2), "`query_length` must be a whole number >= 0.*2.7"),
-        ((2, -3, 2), "`key_length` must be a whole number >= 0.*-3"),
+        ((2.7, 3, 2), "`query_length` must be a whole number.*2.7"),
+        ((2, -3, 2), "`key_length` must be a whole number from 0 .*-3"),
         ((2, 3, 2, 0.6), "`query_offset` must be a whole number.*0.6"),
-        ((2, 3, 2, keras.ops.convert_to_tensor([0, 1])), r"`query_offset` .* scalar .*\(2,\)"),
-        ((keras.ops.convert_to_tensor(-2), 3, 2), "`query_length` must be a whole number >= 0.*-2"),
+        ((2, 3, 2, keras.ops.convert_to_tensor([0, 1])), "`query_offset` .* scalar .*"),
+        (
+            (keras.ops.convert_to_tensor(-2), 3, 2),
+            "`query_length` must be a whole number from 0 .*-2",
+        ),
     ],
 )
 def test_lengths_that_are_none_are_refused(arguments, message):
