@@ -20,8 +20,8 @@ from pipelines.translators.side_by_side import share_cores
 from tf_relpos.config import ALPHA, BEAM_SIZE
 
 if TYPE_CHECKING:
-    from pipelines.run.comparison import Difference
     from pipelines.run.metrics import Score
+    from pipelines.run.significance import Difference
     from pipelines.translators.keras_model import LoadedRun
 
 DESCRIPTION = """Translate a text with a trained model and score it with sacreBLEU: BLEU, chrF and
@@ -94,10 +94,10 @@ def main(arguments: Sequence[str]) -> None:
     share_cores()
     load_keras()
     from pipelines.run.comet import Comet
-    from pipelines.run.comparison import compare
     from pipelines.run.directory import RunDirectory
     from pipelines.run.metrics import compute, sacrebleu_metrics
     from pipelines.run.scoring import score_record, scores_by_length
+    from pipelines.run.significance import paired_bootstrap
     from pipelines.translators.ensemble import combined
     from pipelines.translators.keras_model import Translator, load_run
 
@@ -133,7 +133,7 @@ def main(arguments: Sequence[str]) -> None:
                 record["by_length"] = scores_by_length(metrics, *lengths, flags.by_length)
                 _show_lengths(record["by_length"], scores)
             if baseline:
-                differences = compare(metrics, baseline, translations, references)
+                differences = paired_bootstrap(metrics, baseline, translations, references)
                 record["compared_with"] = _show_differences(differences, flags)
             if comet:
                 score = comet(sources, translations, references[0])

@@ -13,7 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from pipelines.benchmark.measuring import ratios, seconds_in_turns, settings_of, write_results
+from pipelines.benchmark.measuring import (
+    compiled_step,
+    ratios,
+    seconds_in_turns,
+    settings_of,
+    write_results,
+)
 from pipelines.command_line import parse_flags, run
 from pipelines.errors import InputError, check_positive
 from pipelines.files.markdown import table_of
@@ -140,15 +146,15 @@ def _attention_core(flags: Benchmark, xla: bool, table: str, k: int, T: int) -> 
         weights = tf.cast(tf.nn.softmax(scores), flags.dtype)
         return tf.transpose(tf.matmul(weights, v), (0, 2, 1, 3))
 
-    contestants = {"plain": _step(plain, inputs, xla)}
+    contestants = {"plain": compiled_step(plain, inputs, xla)}
     too_large = _paper_form_gib(flags, table, T) > flags.memory_limit
     for implementation in IMPLEMENTATIONS:
         if too_large and implementation == "transpose_reshape":
             continue
         layer = _built(flags, table, k, T, implementation)
         tables = [layer.relation_key_embeddings, layer.relation_value_embeddings]
-        attend = _attend(layer, inputs)
-        contestants[implementation] = _step(attend, [*inputs, *(t.value for t in tables)], xla)
+        variables = [*inputs, *(table.value for table in tables)]
+        contestants[implementation] = compiled_step(_attend(layer, inputs), variables, xla)
     return ratios(seconds_in_turns(contestants, flags.turns), "plain")
 
 
@@ -180,7 +186,7 @@ def _layer(flags: Benchmark, xla: bool, table: str, k: int, T: int) -> float:
         return lambda: layer(x, x, training=True)
 
     contestants = {
-        name: _step(call(layer), [x, *(v.value for v in layer.trainable_variables)], xla)
+        name: compiled_step(call(layer), [x, *(v.value for v in layer.trainable_variables)], xla)
         for name, layer in layers.items()
     }
     return ratios(seconds_in_turns(contestants, flags.turns), "keras")["relative"]
@@ -206,23 +212,6 @@ def _random(shape: Sequence[int], dtype: str) -> Any:
     import tensorflow as tf
 
     return tf.Variable(tf.cast(tf.random.normal(shape, stddev=0.1), dtype))
-
-
-def _step(
-    attend: Callable[[], Tensor], variables: Sequence[Any], xla: bool
-) -> Callable[[], list[float]]:
-    """A forward and a backward pass; what it gives back is small, and needs all of it."""
-    import tensorflow as tf
-
-    @tf.function(jit_compile=xla, autograph=False)
-    def step():
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(tf.square(attend()))
-        gradients = tape.gradient(loss, variables)
-        return [tf.reduce_sum(tf.convert_to_tensor(gradient)) for gradient in gradients]
-
-    compiled = step.get_concrete_function()
-    return lambda: [float(gradient) for gradient in compiled()]
 
 
 if __name__ == "__main__":

@@ -12,14 +12,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pipelines.benchmark.measuring import ratios, seconds_in_turns, settings_of, write_results
+from pipelines.benchmark.measuring import (
+    compiled_step,
+    ratios,
+    seconds_in_turns,
+    settings_of,
+    write_results,
+)
 from pipelines.benchmark.peak_memory import check_can_be_measured, in_a_process, megabytes_more
 from pipelines.command_line import parse_flags, run
 from pipelines.errors import InputError, check_positive
 from tf_relpos.config import COMPATIBILITIES
 
 if TYPE_CHECKING:
-    import tensorflow as tf
+    pass
 
 
 @dataclass(frozen=True)
@@ -99,15 +105,7 @@ def _step(
     x = tf.random.normal((*shape, num_heads * head_dim))
     layer = RelativeMultiHeadAttention(num_heads, head_dim, k, compatibility=name)
     layer.build(x.shape, x.shape)
-
-    @tf.function(jit_compile=xla, autograph=False)
-    def step() -> list[tf.Tensor]:
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(tf.square(layer(x, x, training=True)))
-        gradients = tape.gradient(loss, layer.trainable_variables)
-        return [tf.reduce_sum(gradient) for gradient in gradients]
-
-    return lambda: [float(gradient) for gradient in step()]
+    return compiled_step(lambda: layer(x, x, training=True), layer.trainable_variables, xla)
 
 
 def measured(name: str, shape: tuple[int, int], xla: bool, *sizes: int) -> float:

@@ -83,15 +83,10 @@ def _measured(flags: Benchmark, preset: str) -> dict[str, Any]:
     import numpy as np
 
     from pipelines.benchmark.jax_steps import compiled_together, megabytes_of, repeated
-    from pipelines.data.dataset import shift_right
+    from pipelines.benchmark.synthetic_text import random_batch
 
     pairs = flags.tokens // flags.length
-    shape = (pairs, flags.length)
-    source_ids, labels = (
-        np.random.default_rng(side).integers(4, flags.vocabulary_size, shape, "int32")
-        for side in range(2)
-    )
-    batch = {"source_ids": source_ids, "target_ids": shift_right(labels), "labels": labels}
+    batch = random_batch(pairs, flags.length, flags.vocabulary_size)
     batch = jax.device_put(batch)
     trainings = {position: _training(flags, preset, position) for position in CONTESTANTS}
     compiled = compiled_together({n: (t.update, (t.state, batch)) for n, t in trainings.items()})

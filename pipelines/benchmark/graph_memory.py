@@ -8,7 +8,7 @@ of its own for each number. Linux alone.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pipelines.benchmark.measuring import settings_of, write_results
+from pipelines.benchmark.measuring import forward_and_backward, settings_of, write_results
 from pipelines.benchmark.peak_memory import check_can_be_measured, in_a_process, megabytes_more
 from pipelines.command_line import parse_flags, run
 from pipelines.errors import check_positive
@@ -77,13 +77,10 @@ def measured(name: str, training: bool, settings: dict[str, int]) -> float:
         more["relations"] = tf.random.uniform((B, T, T), -1, R, tf.int32)
     layer.build(x.shape, x.shape)
 
-    def step(x, more):
-        if not training:
-            return layer(x, x, **more)
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(tf.square(layer(x, x, training=True, **more)))
-        return tape.gradient(loss, layer.trainable_variables)
+    def attend(x, more):
+        return layer(x, x, training=training, **more)
 
+    step = forward_and_backward(attend, layer.trainable_variables) if training else attend
     call = tf.function(step, autograph=False)
     # What a first call takes beside is not counted: a short one comes before it.
     call(x[:, :9], {name: labels[:, :9, :9] for name, labels in more.items()})

@@ -3,9 +3,10 @@
 import json
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from pipelines import export
 from pipelines.errors import InputError
@@ -37,6 +38,37 @@ def ratios(turns: list[dict[str, float]], over: str) -> dict[str, float]:
         for name in turns[0]
         if name != over
     }
+
+
+def forward_and_backward(
+    function: Callable[..., Any], variables: Sequence[Any]
+) -> Callable[..., list[Any]]:
+    """`(*inputs)` to the gradients, by the variables, of the sum of squares of what `function`
+    gives."""
+    import tensorflow as tf
+
+    def step(*inputs: Any) -> list[Any]:
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.square(function(*inputs)))
+        return tape.gradient(loss, variables)
+
+    return step
+
+
+def compiled_step(
+    function: Callable[[], Any], variables: Sequence[Any], xla: bool = False
+) -> Callable[[], list[float]]:
+    """A forward and a backward pass, as a graph: what it gives back is little, and needs all."""
+    import tensorflow as tf
+
+    step = forward_and_backward(function, variables)
+
+    @tf.function(jit_compile=xla, autograph=False)
+    def sums() -> list[Any]:
+        return [tf.reduce_sum(tf.convert_to_tensor(gradient)) for gradient in step()]
+
+    compiled = sums.get_concrete_function()
+    return lambda: [float(gradient) for gradient in compiled()]
 
 
 def settings_of(flags: object) -> dict[str, object]:

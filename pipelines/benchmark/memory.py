@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pipelines.benchmark.measuring import settings_of, write_results
+from pipelines.benchmark.measuring import forward_and_backward, settings_of, write_results
 from pipelines.benchmark.peak_memory import check_can_be_measured, in_a_process, megabytes_more
 from pipelines.command_line import parse_flags, run
 from pipelines.errors import InputError, check_positive
@@ -89,13 +89,10 @@ def megabytes_of(
     x = tf.random.normal((1, length, head_dim))
     layer.build(x.shape, x.shape)
 
-    def step(x):
-        if not training:
-            return layer(x, x)
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(tf.square(layer(x, x, training=True)))
-        return tape.gradient(loss, layer.trainable_variables)
+    def attend(x):
+        return layer(x, x, training=training)
 
+    step = forward_and_backward(attend, layer.trainable_variables) if training else attend
     lengths = None if mode == "unknown lengths" else length
     signature = [tf.TensorSpec((1, lengths, head_dim))]
     graph = tf.function(step, input_signature=signature, autograph=False)

@@ -34,6 +34,18 @@ def write_parallel_text(
     return source_path, target_path
 
 
+def random_batch(pairs: int, length: int, vocabulary_size: int) -> dict[str, np.ndarray]:
+    """A batch as models are trained on, of random ids that are no special ones: int32
+    `[pairs, length]` each."""
+    from pipelines.data.dataset import shift_right
+
+    source_ids, labels = (
+        np.random.default_rng(side).integers(4, vocabulary_size, (pairs, length), "int32")
+        for side in range(2)
+    )
+    return {"source_ids": source_ids, "target_ids": shift_right(labels), "labels": labels}
+
+
 class _Vocabulary:
     """Random words: that of rank r has a chance of about 1 / r, and the rarer it is, the longer."""
 

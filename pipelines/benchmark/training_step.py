@@ -70,11 +70,10 @@ def main(arguments: Sequence[str]) -> None:
 
 def update_of(flags: Step, position: str) -> Callable[[], float]:
     """An update of a model with such positions, on the same batch each time; it gives the loss."""
-    import numpy as np
     import tensorflow as tf
 
+    from pipelines.benchmark.synthetic_text import random_batch
     from pipelines.data.buckets import Bucket
-    from pipelines.data.dataset import shift_right
     from pipelines.run.models import build_model
     from pipelines.training import devices
     from pipelines.training.adam import Adam
@@ -91,12 +90,7 @@ def update_of(flags: Step, position: str) -> Callable[[], float]:
     trainer.compile(optimizer=Adam(1e-4), jit_compile=False)
     trainer.optimizer.build(model.trainable_variables)
     trainer.make_train_function()
-    shape = (pairs, flags.length)
-    source_ids, labels = (
-        np.random.default_rng(side).integers(4, flags.vocabulary_size, shape, "int32")
-        for side in range(2)
-    )
-    batch = {"source_ids": source_ids, "target_ids": shift_right(labels), "labels": labels}
+    batch = random_batch(pairs, flags.length, flags.vocabulary_size)
     unknown = {name: tf.TensorSpec([None, None], tf.int32) for name in batch}  # as in training
     dataset = tf.data.Dataset.from_generator(
         lambda: itertools.repeat(batch), output_signature=unknown

@@ -12,7 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pipelines.benchmark.measuring import seconds_in_turns, settings_of, write_results
+from pipelines.benchmark.measuring import (
+    compiled_step,
+    seconds_in_turns,
+    settings_of,
+    write_results,
+)
 from pipelines.benchmark.memory import megabytes_of
 from pipelines.benchmark.peak_memory import check_can_be_measured, in_a_process
 from pipelines.command_line import parse_flags, run
@@ -90,15 +95,7 @@ def _step(layer: keras.Layer, length: int, features: int) -> Callable[[], list[f
 
     x = tf.random.normal((1, length, features))
     layer.build(x.shape, x.shape)
-
-    @tf.function(autograph=False)
-    def step():
-        with tf.GradientTape() as tape:
-            loss = tf.reduce_sum(tf.square(layer(x, x, training=True)))
-        gradients = tape.gradient(loss, layer.trainable_variables)
-        return [tf.reduce_sum(gradient) for gradient in gradients]
-
-    return lambda: [float(gradient) for gradient in step()]
+    return compiled_step(lambda: layer(x, x, training=True), layer.trainable_variables)
 
 
 def measured(name: str, length: int, flags: Benchmark) -> float:

@@ -11,9 +11,9 @@ from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
 from pipelines.reproduction.runs import Run
 from pipelines.reproduction.tables import Row, Table
-from pipelines.run.comparison import compare
 from pipelines.run.directory import RunDirectory
 from pipelines.run.metrics import compute, sacrebleu_metrics
+from pipelines.run.significance import paired_bootstrap
 
 _OF_THE_RUN = ("minutes", "date", "device")
 _REMEDY = ": remove its reproduction.json, and it is translated and scored again"
@@ -106,7 +106,7 @@ class _Scorer:
         bleu = {"bleu": self._metrics["bleu"]}
         found: list[dict[str, float]] = []
         for baseline, translations in pairs:
-            test = compare(bleu, baseline, translations, self._references)["bleu"]
+            test = paired_bootstrap(bleu, baseline, translations, self._references)["bleu"]
             self.signatures["bootstrap"] = test.signature
             found.append({"difference": round(test.difference, 4), "p_value": test.p_value})
         return found

@@ -6,8 +6,8 @@ from sacrebleu.metrics import BLEU
 from pipelines.errors import InputError
 from pipelines.evaluate import TOKENIZERS
 from pipelines.run.comet import Comet
-from pipelines.run.comparison import compare
 from pipelines.run.metrics import bleu, check_tokenizer, compute, sacrebleu_metrics, tokenizer_for
+from pipelines.run.significance import paired_bootstrap
 from tests.support.layer_checks import run_python
 
 REFERENCES = ["the cat is on the mat", "there is a small dog in the garden"]
@@ -124,7 +124,7 @@ def test_a_difference_is_told_from_chance():
     references = [f"the {word} cat number {n} is on the mat" for n in range(40) for word in "abc"]
     good = [line.replace("mat", "hat") if n % 9 == 0 else line for n, line in enumerate(references)]
     bad = [line.replace("cat", "dog") if n % 2 == 0 else line for n, line in enumerate(references)]
-    found = compare(metrics, bad, good, [references])["bleu"]
+    found = paired_bootstrap(metrics, bad, good, [references])["bleu"]
     scores = [compute(metrics, text, [references])["bleu"].score for text in (bad, good)]
     assert found.baseline == scores[0]
     assert found.difference == pytest.approx(scores[1] - scores[0])
@@ -133,8 +133,10 @@ def test_a_difference_is_told_from_chance():
     as_good = [
         line.replace("mat", "hat") if n % 9 == 1 else line for n, line in enumerate(references)
     ]
-    assert compare(metrics, good, as_good, [references])["bleu"].p_value > 0.3
-    assert {c.p_value for c in compare(metrics, good, good, [references]).values()} == {1.0}
+    assert paired_bootstrap(metrics, good, as_good, [references])["bleu"].p_value > 0.3
+    assert {c.p_value for c in paired_bootstrap(metrics, good, good, [references]).values()} == {
+        1.0
+    }
 
 
 def test_comet_is_refused_where_it_is_not_installed(monkeypatch, tmp_path):

@@ -33,7 +33,7 @@ class Difference:
 
 
 @progress("comparing")
-def compare(
+def paired_bootstrap(
     metrics: Mapping[str, Metric],
     baseline: Sequence[str],
     translations: Sequence[str],
