@@ -1,6 +1,8 @@
 """The one exception that means "the user has to change something"."""
 
+import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,13 @@ def check_dropout(rate: float) -> None:
 def check_learning_rate(rate: float) -> None:
     """Raises InputError unless it is above 0 and finite."""
     if not 0 < rate < float("inf"):
-        raise InputError(f"learning_rate must be above 0, got {rate}")
+        raise InputError(f"learning_rate must be above 0 and finite, got {rate}")
+
+
+def check_finite(loss: float, rate: float) -> None:
+    """Raises InputError if training at this rate has lost its loss to overflow."""
+    if not math.isfinite(loss):
+        raise InputError(f"loss is no longer finite: learning_rate must be smaller, got {rate}")
 
 
 def check_seed(seed: int) -> None:
@@ -54,6 +62,18 @@ def check_files(flags: object, *names: str) -> None:
         if path.exists() and not path.is_file():
             kind = "a directory" if path.is_dir() else "a pipe or a device"
             raise InputError(f"{name} must be a file, got {kind}, {path}")
+
+
+def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """The first setting that is another, perhaps of a table inside: "name was a, got b"."""
+    for name in dict.fromkeys([*now, *before]):
+        known, value = before.get(name), now.get(name)
+        if isinstance(known, Mapping) and isinstance(value, Mapping):
+            if inner := difference(known, value):
+                return inner
+        elif known != value:
+            return f"{name} was {known}, got {value}"
+    return None
 
 
 def first_line(error: Exception) -> str:

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import keras
 
 from pipelines.classification.models import POSITIONS, ModelConfig, build
 from pipelines.classification.tasks import TASKS, Examples, Task, explained
+from pipelines.errors import check_finite
 from pipelines.progress import progress
 from pipelines.training.kept_runs import KeptRuns, circumstances
 from pipelines.training.schedule import warmup_then_cosine
@@ -43,7 +44,7 @@ class ComparisonConfig:
 
 
 def compare(
-    config: ComparisonConfig, seeds: Iterable[int], output: Path | None = None
+    config: ComparisonConfig, seeds: Sequence[int], output: Path | None = None
 ) -> dict[str, Any]:
     """Trains with each kind of positions and each seed what has not been trained.
 
@@ -53,17 +54,18 @@ def compare(
         output: a JSON file, written after each training; those that it has are not repeated.
 
     Returns:
-        The settings and, of each training, what it reached.
+        The settings and, of each training with these seeds, what it reached.
 
     Raises:
-        InputError: the file cannot be read or written, or is of another comparison.
+        InputError: the file cannot be read or written, or is of another comparison; or a loss is
+            not finite any more.
     """
     settings = dataclasses.asdict(config)
     kept = KeptRuns(output, settings, _FIELDS)
     every = itertools.product(seeds, POSITIONS)
     wanted = [(seed, kind) for seed, kind in every if not kept.has(seed=seed, position=kind)]
     if not wanted:
-        return kept.found
+        return kept.of_seeds(seeds)
     with progress("making examples"):
         task = TASKS[config.task]()
     with progress("training", "models", len(wanted) + len(kept), done=len(kept)) as work:
@@ -73,11 +75,15 @@ def compare(
             _LOG.info("%s, seed %d: %.3f, longer %.3f", *scores)
             kept.add(position=position, seed=seed, **reached)
             work.advance()
-    return kept.found
+    return kept.of_seeds(seeds)
 
 
 def train(config: ComparisonConfig, task: Task, position: str, seed: int) -> dict[str, Any]:
-    """Trains one model; what it reached, and on what."""
+    """Trains one model; what it reached, and on what.
+
+    Raises:
+        InputError: the loss is not finite any more.
+    """
     began = time.monotonic()
     keras.utils.set_random_seed(seed)
     model = build(config.model, position, task)
@@ -86,7 +92,17 @@ def train(config: ComparisonConfig, task: Task, position: str, seed: int) -> dic
     loss = keras.losses.BinaryCrossentropy(from_logits=True) if task.words else "mse"
     model.compile(keras.optimizers.Adam(rate), loss)
     inputs, targets, _ = task.train
-    model.fit(inputs, targets, batch_size=config.batch, epochs=config.epochs, verbose=0)
+    check = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: check_finite(logs["loss"], config.learning_rate)
+    )
+    model.fit(
+        inputs,
+        targets,
+        batch_size=config.batch,
+        epochs=config.epochs,
+        callbacks=[check],
+        verbose=0,
+    )
     return {
         "test": score(model, task.test),
         "longer": score(model, task.longer),

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from pipelines.errors import InputError, first_line
+from pipelines.errors import InputError, check_finite, difference, first_line
 from pipelines.files.atomic import new_file
 from pipelines.files.records import read_json, write_json
 from pipelines.graphs.batches import batches, plan
@@ -76,7 +76,8 @@ def train(task: Task, config: TrainingConfig, directory: Path | None = None) -> 
     """Trains; with a directory, goes on from the epoch that an interrupted call had finished.
 
     Raises:
-        InputError: what is in the directory is of another training, or cannot be read.
+        InputError: what is in the directory is of another training, or cannot be read; or the loss
+            is not finite any more.
     """
     steps = steps_per_epoch(task, config)
     model = _resumed(task, config, directory) or new_model(task, config)
@@ -140,11 +141,17 @@ def steps_per_epoch(task: Task, config: TrainingConfig) -> int:
 
 
 def accuracy(model: keras.Model, task: Task, config: TrainingConfig) -> float:
-    """The share of the nodes of the graphs to test on whose class the model tells."""
+    """The share of the nodes of the graphs to test on whose class the model tells.
+
+    Raises:
+        InputError: the loss on them is not finite: the last update was too much.
+    """
     relations = config.model.relations
     data = batches(task.test, len(task.labels), relations, config.nodes)
     with progress("testing"):
-        return float(model.evaluate(data, verbose=0, return_dict=True)["accuracy"])
+        found = model.evaluate(data, verbose=0, return_dict=True)
+    check_finite(found["loss"], config.learning_rate)
+    return float(found["accuracy"])
 
 
 def attention_of(
@@ -186,12 +193,8 @@ def _resumed(task: Task, config: TrainingConfig, directory: Path | None) -> kera
         return None
     if not isinstance(before, dict):
         raise InputError(f"{directory / _SETTINGS} cannot be read: it must have a table")
-    for name, value in settings.items():
-        if before.get(name) != value:
-            raise InputError(
-                f"run_dir {directory} is of another training: {name} was {before.get(name)}, "
-                f"got {value}"
-            )
+    if which := difference({name: before.get(name) for name in settings}, settings):
+        raise InputError(f"run_dir {directory} is of another training: {which}")
     state = directory / _STATE
     try:
         # Of what is no archive Keras says that it is not there.
@@ -213,11 +216,11 @@ def _digest(graphs: Sequence[Graph]) -> str:
 
 
 class _Told(keras.callbacks.Callback):
-    """Tells of each epoch, and keeps what is needed to go on after it."""
+    """Tells of each epoch, and keeps what is needed to go on after it, if the loss is finite."""
 
     def __init__(self, config: TrainingConfig, work: Work, directory: Path | None):
         super().__init__()
-        self.epochs, self.seed = config.epochs, config.seed
+        self.config = config
         self.work, self.directory = work, directory
         self.seconds = 0.0  # without the first step, which waits for the graph
         self._began: float | None = None
@@ -230,7 +233,7 @@ class _Told(keras.callbacks.Callback):
         if self._began is not None:  # what is written between epochs does not count
             self._began = time.perf_counter()
         states = [v for v in self.model.variables if v.path.endswith("seed_generator_state")]
-        rng = np.random.default_rng((self.seed, epoch))
+        rng = np.random.default_rng((self.config.seed, epoch))
         for state in states:
             state.assign(rng.integers(0, 1 << 31, state.shape))
 
@@ -242,9 +245,10 @@ class _Told(keras.callbacks.Callback):
         self._began = now
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        check_finite(logs["loss"], self.config.learning_rate)
         _LOG.info(
             "epoch %d/%d  loss %.4f  accuracy %.3f",
-            *(epoch + 1, self.epochs, logs["loss"], logs["accuracy"]),
+            *(epoch + 1, self.config.epochs, logs["loss"], logs["accuracy"]),
         )
         if self.directory:
             with new_file(self.directory / _STATE) as temporary:

@@ -144,7 +144,9 @@ def _different(runs: Sequence[Mapping[str, Any]], *names: str, between: str = ",
 
 
 def _runs(found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [run for row in found["rows"] for run in row["runs"]]
+    """Each once, even if it stands in two rows; `longest` is of tables that have several texts."""
+    runs = [run for row in found["rows"] for run in row["runs"]]
+    return list({(run.get("longest"), run["run"]): run for run in runs}.values())
 
 
 def draw(found: Mapping[str, Any], path: Path) -> None:

@@ -92,11 +92,12 @@ class Run:
         if not record.get("finished") or record.get("arrays") != self.arrays:
             return False
         try:  # by way of the dataclasses: a record of old lacks the fields of late
-            return RunConfig.from_dict(record["config"]) == self.config
+            known = RunConfig.from_dict(record["config"])
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"{self.path}/reproduction.json cannot be read: {first_line(error)}"
             ) from error
+        return _decided(known) == _decided(self.config)
 
     def check_continues(self) -> None:
         """Checks that training, what is asked for, loses nothing that the run's directory has.
@@ -131,33 +132,66 @@ class Run:
             )
 
     def train(self) -> signal.Signals | None:
-        """Trains it to its end, or until a signal, which is returned, ends the process's work."""
+        """Trains it to its end, or until a signal, which is returned, ends the process's work.
+
+        Raises:
+            InputError: the user has to change something; see `run_job`.
+        """
         import keras
 
-        from pipelines.training.devices import description, precision
         from pipelines.training.job import run_job
 
         keras.backend.clear_session()
         gc.collect()  # the model of the run before
         began = time.monotonic()
         before = self._keep_translations()
-        ended_by = run_job(
-            self.config, self.path, prepared_directory=self.prepared.directory, splits=[self.split]
-        )
-        dtype = precision(self.config.training)
-        minutes = before.get("minutes", 0.0) + (time.monotonic() - began) / 60
+        trained = RunDirectory(self.path).checkpoints.steps()
+        try:
+            ended_by = run_job(
+                self.config,
+                self.path,
+                prepared_directory=self.prepared.directory,
+                splits=[self.split],
+            )
+        except BaseException:  # an error, or Ctrl-C while it is scored: the minutes count as well
+            if self._has_trained(before, trained):
+                with contextlib.suppress(InputError):  # a full disk, say: the first error is told
+                    self._write_record(before, trained, began, is_over=False)
+            raise
+        self._write_record(before, trained, began, is_over=ended_by is None)
+        return ended_by
+
+    def _has_trained(self, before: Mapping[str, Any], trained: list[int]) -> bool:
+        """Whether there is more than before, or as much, but not finished: then it is scored."""
+        steps = RunDirectory(self.path).checkpoints.steps()
+        return bool(steps) and not (before.get("finished") and steps == trained)
+
+    def _write_record(
+        self, before: Mapping[str, Any], trained: list[int], began: float, *, is_over: bool
+    ) -> None:
+        """Writes `reproduction.json`.
+
+        Args:
+            before, trained: what it said, and the steps that had checkpoints, when training began.
+            began: when that was, as `time.monotonic()` has it.
+            is_over: whether the split has been translated.
+        """
+        from pipelines.training.devices import description, precision
+
+        minutes = before.get("minutes", 0.0)
+        if self._has_trained(before, trained):  # else it was only scored again
+            minutes += (time.monotonic() - began) / 60
         record = {
             "config": self.config.to_dict(),
             "arrays": self.arrays,
-            "split": None if ended_by else self.split,
+            "split": self.split if is_over else None,
             "kept": before.get("kept", []),
-            "finished": ended_by is None or self._is_end(before),
+            "finished": is_over or self._is_end(before),
             "minutes": round(minutes, 2),
             "date": str(date.today()),
-            "device": f"{description()}, {dtype}",
+            "device": f"{description()}, {precision(self.config.training)}",
         }
         write_json(self._record_path, record)
-        return ended_by
 
     def _keep_translations(self) -> dict[str, Any]:
         """Puts translations of another split aside, and tells the record, which says so from now
@@ -174,6 +208,14 @@ class Run:
         record |= {"split": None, "kept": kept}
         write_json(self._record_path, record)
         return record
+
+
+def _decided(config: RunConfig) -> tuple[Any, ...]:
+    """What of a configuration decides on a run whose text is known by `arrays`: not where the text
+    lies, nor how often a line tells of progress."""
+    model, training = dataclasses.asdict(config.model), dataclasses.asdict(config.training)
+    del model["vocabulary_size"], training["log_every"]
+    return config.preset, model, training
 
 
 def runs_of(

@@ -65,6 +65,7 @@ class RunDirectory:
         self.events_path = self.path / "events"
         self.history_path = self.path / "history.jsonl"
         self.scores_path = self.path / "scores.json"
+        self.flags_path = self.path / "config.toml"
         self.translations_path = self.path / "translations.txt"
         self.id_path = self.path / "id"
 
@@ -182,15 +183,14 @@ class RunDirectory:
         return scores
 
     def add_score(self, record: dict[str, Any]) -> None:
-        """Appends to `scores.json`, unless it is there: a run may be killed after its scoring.
+        """Makes it the last of `scores.json`, which has it once: a run may be killed after scoring.
 
         Raises:
             InputError: it cannot be read or written.
         """
         with one_at_a_time(self.path):
-            scores = self.scores()
-            if record not in scores:
-                write_json(self.scores_path, [*scores, record])
+            others = [score for score in self.scores() if score != record]
+            write_json(self.scores_path, [*others, record])
 
     @contextmanager
     def locked(self) -> Iterator[LockedRun]:
@@ -212,12 +212,27 @@ class RunDirectory:
             self.config()
         elif self.checkpoints.path.exists():
             raise InputError(f"run_dir {self.path} has checkpoints, but no config.json")
-        elif self.tokenizer_path.exists():  # somebody's own
+        else:
+            self._check_nothing_is_replaced()
+        self.scores()
+
+    def _check_nothing_is_replaced(self) -> None:
+        """Of somebody's own, in a directory that is none of a run yet."""
+        owned = [self.tokenizer_path] if self.tokenizer_path.exists() else []
+        if self.flags_path.exists() and not _is_written_here(self.flags_path):
+            owned.append(self.flags_path)
+        if owned:
             raise InputError(
-                f"run_dir {self.path} has a tokenizer.model, which would be replaced, but no "
+                f"run_dir {self.path} has a {owned[0].name}, which would be replaced, but no "
                 "config.json: choose another --run_dir"
             )
-        self.scores()
+
+
+def _is_written_here(flags: Path) -> bool:
+    try:
+        return flags.read_bytes().startswith(_FLAGS_COMMENT.encode())
+    except OSError:  # a directory, say
+        return False
 
 
 class LockedRun:
@@ -294,7 +309,7 @@ class TrainingRun(RunDirectory):
             InputError: it cannot be written.
         """
         flags = self.provenance.config.flags(None if prepared is None else str(prepared))
-        write_text(self.path / "config.toml", _FLAGS_COMMENT + as_toml(flags))
+        write_text(self.flags_path, _FLAGS_COMMENT + as_toml(flags))
 
     def add_history(self, record: dict[str, Any]) -> None:
         """Appends a line to `history.jsonl`.

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 import sacrebleu
 import tensorflow as tf
 
+from pipelines.errors import check_finite
 from pipelines.graphs.batches import plan
 from pipelines.graphs.model import ModelConfig
 from pipelines.graphs.training import compile_model
@@ -57,7 +58,7 @@ class TrainingConfig:
 
 
 def compare(
-    config: TrainingConfig, text: Text, seeds: Iterable[int], output: Path | None = None
+    config: TrainingConfig, text: Text, seeds: Sequence[int], output: Path | None = None
 ) -> dict[str, Any]:
     """Trains each of `KINDS` with each seed, but what has been trained.
 
@@ -68,10 +69,11 @@ def compare(
         output: a JSON file, written after each training; those that it has are not repeated.
 
     Returns:
-        The settings and, of each training, its curve and the BLEU at its end.
+        The settings and, of each training with these seeds, its curve and the BLEU at its end.
 
     Raises:
-        InputError: the file cannot be read or written, or is of another comparison.
+        InputError: the file cannot be read or written, or is of another comparison; or a loss is
+            not finite any more.
     """
     settings = dataclasses.asdict(config)
     settings["model"].pop("relations")
@@ -83,13 +85,17 @@ def compare(
     with progress("training", "updates", steps, done=done) as work:
         for seed, kind in wanted:
             kept.add(relations=kind, seed=seed, **train(config, text, kind, seed, work))
-    return kept.found
+    return kept.of_seeds(seeds)
 
 
 def train(
     config: TrainingConfig, text: Text, relations: str, seed: int, work: Work
 ) -> dict[str, Any]:
-    """Trains one model; its curve, and the BLEU of its greedy translations at the end."""
+    """Trains one model; its curve, and the BLEU of its greedy translations at the end.
+
+    Raises:
+        InputError: the loss is not finite any more.
+    """
     began = time.monotonic()
     keras.utils.set_random_seed(seed)
     sizes = len(text.source_words), len(text.target_words)
@@ -105,7 +111,7 @@ def train(
             steps_per_epoch=config.every,
             epochs=config.steps // config.every,
             validation_data=valid,
-            callbacks=[_Told(f"seed {seed}, {relations}", config.every, work)],
+            callbacks=[_Told(f"seed {seed}, {relations}", config, work)],
             shuffle=False,
             verbose=0,
         ).history
@@ -150,18 +156,20 @@ def translate(model: keras.Model, text: Text, relations: str, words: int) -> lis
 
 
 class _Told(keras.callbacks.Callback):
-    """Tells of each point of the curve."""
+    """Tells of each point of the curve, as long as the loss is finite."""
 
-    def __init__(self, name: str, every: int, work: Work):
+    def __init__(self, name: str, config: TrainingConfig, work: Work):
         super().__init__()
-        self.name, self.every, self.work = name, every, work
+        self.name, self.config, self.work = name, config, work
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.work.advance()
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        for name in ("loss", "val_loss"):
+            check_finite(logs[name], self.config.learning_rate)
         _LOG.info(
             "%s: step %d  loss %.3f  validation loss %.3f  accuracy %.3f",
-            *(self.name, (epoch + 1) * self.every),
+            *(self.name, (epoch + 1) * self.config.every),
             *(logs[name] for name in ("loss", "val_loss", "val_accuracy")),
         )

@@ -1,14 +1,14 @@
 """The trainings of a comparison, in a file that is written after each of them."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from pipelines.errors import InputError
+from pipelines.errors import InputError, difference
 from pipelines.files.records import read_json, write_json
 from pipelines.training.devices import description
 
@@ -34,8 +34,12 @@ class KeptRuns:
             "settings": settings,
             "runs": [],
         }
-        if not isinstance(self.found, dict) or self.found.get("settings") != settings:
-            raise InputError(f"output {path} is of another comparison: remove it, or name another")
+        known = self.found.get("settings") if isinstance(self.found, dict) else None
+        if known != settings:
+            which = f": {difference(known, settings)}" if isinstance(known, dict) else ""
+            raise InputError(
+                f"output {path} is of another comparison{which}: remove it, or name another"
+            )
         runs = self.found.get("runs")
         if not isinstance(runs, list) or not all(_has_fields(run, fields) for run in runs):
             raise InputError(
@@ -49,6 +53,11 @@ class KeptRuns:
     def has(self, **which: Any) -> bool:
         """Whether there is a training with these values."""
         return any(which.items() <= run.items() for run in self.found["runs"])
+
+    def of_seeds(self, seeds: Sequence[int]) -> dict[str, Any]:
+        """What was found with these seeds, so that each mean is over the same ones."""
+        runs = [run for run in self.found["runs"] if run["seed"] in seeds]
+        return {**self.found, "runs": runs}
 
     def add(self, **run: Any) -> None:
         """Keeps one more.

@@ -84,7 +84,29 @@ def test_what_is_trained_is_not_trained_again(task, tasks, tmp_path, monkeypatch
         assert without["test"] == pytest.approx(0.5, abs=0.03)
     other = [*arguments, "--layers", "2"]
     assert call(compare_positions.main, other, monkeypatch) == 2
-    assert "is of another comparison" in capfd.readouterr().err
+    told = capfd.readouterr().err
+    assert "is of another comparison: layers was 1, got 2: remove it" in told  # inside of model
+
+
+def test_means_are_over_the_seeds_that_are_asked_for(tasks, tmp_path, monkeypatch):
+    monkeypatch.setattr(comparison, "POSITIONS", ["none"])
+    config = comparison.ComparisonConfig(model=ModelConfig(model_dim=8, num_heads=2), epochs=1)
+    output = tmp_path / "result.json"
+    comparison.compare(config, [1, 2], output)
+    monkeypatch.setattr(comparison, "POSITIONS", ["none", "relative"])
+    for _ in range(2):  # trained, and found
+        found = comparison.compare(config, [1], output)
+        assert [(r["position"], r["seed"]) for r in found["runs"]] == [("none", 1), ("relative", 1)]
+    assert len(json.loads(output.read_text())["runs"]) == 3
+
+
+def test_a_loss_that_is_not_finite_ends_it(tasks, tmp_path, monkeypatch, capfd):
+    output = tmp_path / "result.json"
+    values = {**SMALL, "task": "series", "seeds": 1, "batch": 8, "output": output}
+    assert call(compare_positions.main, flags(**values, learning_rate=1e30), monkeypatch) == 2
+    told = capfd.readouterr().err
+    assert told == "error: loss is no longer finite: learning_rate must be smaller, got 1e+30\n"
+    assert not output.exists()
 
 
 def test_two_at_one_output_would_lose_what_one_has_trained(tmp_path, monkeypatch, capfd):
@@ -99,7 +121,7 @@ WRONG = [
     ({"seeds": 0}, "seeds must be at least 1, got 0"),
     ({"num_heads": 5}, "model_dim must be a multiple of num_heads, 5, got 32"),
     ({"max_relative_position": -1}, "max_relative_position must be at least 0, got -1"),
-    ({"learning_rate": "nan"}, "learning_rate must be above 0, got nan"),
+    ({"learning_rate": "nan"}, "learning_rate must be above 0 and finite, got nan"),
     ({"task": "series", "model": "keras_hub"}, "model keras_hub needs task text, got series"),
     ({"output": "/"}, "output must be a file, got a directory, /"),
 ]

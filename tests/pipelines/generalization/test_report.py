@@ -19,6 +19,10 @@ def column(label, place, tested_on):
     }  # fmt: skip
 
 
+def run(name, seed, longest=7):
+    return {**RUN, "run": f"{name}-seed{seed}", "seed": seed, "longest": longest}
+
+
 def score(mean, deviation=None):
     return {"mean": mean, "deviation": deviation, "least": mean - 2, "most": mean + 3}
 
@@ -39,9 +43,13 @@ def found():
             {
                 "label": "relative",
                 "scores": [score(90.0, 1.5), score(80.25, 2.0)],
-                "runs": [{**RUN, "seed": seed} for seed in (1, 2)],
+                "runs": [run("relative-k16", seed) for seed in (1, 2)],
             },
-            {"label": "sinusoidal", "scores": [score(88.0), None], "runs": [{**RUN, "seed": 1}]},
+            {
+                "label": "sinusoidal",
+                "scores": [score(88.0), None],
+                "runs": [run("sinusoidal", seed=1)],
+            },
             {"label": "neither", "scores": [None, None], "runs": []},
         ],
     }
@@ -64,6 +72,11 @@ def test_the_table_in_markdown(found):
         "finished: 3, in 8 minutes; code abc.",
     ):
         assert part in conditions
+
+
+def test_a_run_of_two_rows_is_counted_once(found):
+    found["rows"][2]["runs"] = [run("relative-k16", 1), run("relative-k16", 1, longest=9)]
+    assert "finished: 4, in 10 minutes" in markdown(found)
 
 
 def test_scores_without_a_signature(found):

@@ -96,6 +96,9 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(text, tmp_path, caplo
         train(task._replace(train=other), config, tmp_path)
     with pytest.raises(training.InputError, match=r"another training: epochs was 3, got 4"):
         train(task, dataclasses.replace(config, epochs=4), tmp_path)
+    dropped = dataclasses.replace(config, model=dataclasses.replace(model, dropout=0.1))
+    with pytest.raises(training.InputError, match=r"another training: dropout was 0.3, got 0.1$"):
+        train(task, dropped, tmp_path)
     with (
         largest_files(4000),
         pytest.raises(training.InputError, match="cannot write .*state.keras"),
@@ -117,6 +120,15 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(text, tmp_path, caplo
             train(task, config, tmp_path)
 
 
+def test_a_loss_that_is_not_finite_ends_it_before_it_is_kept(text, tmp_path, monkeypatch, capfd):
+    arguments = flags(train=text, test=text, **SMALL, learning_rate=1e30, run_dir=tmp_path / "run")
+    assert call(train_graph.main, arguments, monkeypatch) == 2
+    told = capfd.readouterr()
+    message = "error: loss is no longer finite: learning_rate must be smaller, got 1e+30\n"
+    assert told.err == message and "accuracy" not in told.out
+    assert not (tmp_path / "run" / "state.keras").exists()
+
+
 @pytest.mark.slow
 def test_a_question_three_hops_away_is_learnt(monkeypatch, capfd):
     assert call(train_graph.main, [], monkeypatch) == 0
@@ -132,7 +144,7 @@ WRONG = [
     ({"layers": 0}, "layers must be at least 1, got 0"),
     ({"num_heads": 5}, "model_dim must be a multiple of num_heads, 5, got 64"),
     ({"dropout": 1}, "dropout must be at least 0 and below 1, got 1.0"),
-    ({"learning_rate": "nan"}, "learning_rate must be above 0, got nan"),
+    ({"learning_rate": "nan"}, "learning_rate must be above 0 and finite, got nan"),
     ({"weight_decay": -1}, "weight_decay must be at least 0, got -1.0"),
     ({"seed": -1}, "seed must be at least 0, got -1"),
     ({"seed": 1 << 32}, "seed must be below 4,294,967,296, got 4294967296"),

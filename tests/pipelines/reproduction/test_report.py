@@ -18,7 +18,10 @@ def row(name, scores, paper, tests=()):
         "name": name,
         "label": f"label of {name}",
         "paper": paper,
-        "runs": [{**RUN, "seed": seed, "bleu": bleu} for seed, bleu in enumerate(scores, 1)],
+        "runs": [
+            {**RUN, "run": f"{name}-seed{seed}", "seed": seed, "bleu": bleu}
+            for seed, bleu in enumerate(scores, 1)
+        ],
         "against_baseline": [{"difference": d, "p_value": p} for d, p in tests],
         **({"bleu": summary, "chrf": {"mean": 70.0, "deviation": None}} if scores else {}),
     }

@@ -94,11 +94,12 @@ def test_on_the_papers_corpus_each_table_scores_what_the_paper_did(table, tmp_pa
     _, _, found = table(1, "relative", steps=2)
     monkeypatch.setattr(tables, "WMT", (found["corpus"],))
     assert found["split"] == "test"
-    of_test = [run["bleu"] for run in found["rows"][1]["runs"]]
+    of_test, minutes = ([r[name] for r in found["rows"][1]["runs"]] for name in ("bleu", "minutes"))
     status, told, found = table(3, "keys_and_values", steps=2)
     assert status == 0 and "step 1/2" not in told
     (run,) = found["rows"][0]["runs"]
     assert found["split"] == "valid" and f"valid BLEU {run['bleu']:.2f}" in told
+    assert [run["minutes"]] == minutes  # it has only been scored again
     status, told, found = table(1, "sinusoidal", steps=2)
     assert status == 0 and "run 1 of 1: sinusoidal-seed1" in told
     assert [[run["bleu"] for run in row["runs"]] for row in found["rows"]][1] == of_test

@@ -10,6 +10,7 @@ import pytest
 
 from pipelines.config import default_config
 from pipelines.errors import InputError
+from pipelines.reproduction import runs
 from pipelines.reproduction.report import markdown
 from pipelines.reproduction.results import Text, results
 from pipelines.reproduction.runs import runs_of, train_remaining
@@ -93,6 +94,19 @@ def test_a_run_is_finished_with_its_own_configuration_and_text_alone(tmp_path, t
         with pytest.raises(InputError, match="has the record of a finished run of other"):
             next(train_remaining([other]))
 
+    # Its text is known by its arrays, wherever it lies.
+    corpus = dataclasses.replace(CONFIG.corpus, train_source=["../x.en"], test_source="../y.en")
+    training = dataclasses.replace(CONFIG.training, log_every=7)
+    (moved,) = runs_of(
+        TABLES[2].rows[0],
+        dataclasses.replace(CONFIG, corpus=corpus, training=training),
+        1,
+        tmp_path,
+        text,
+        "test",
+    )
+    assert moved.path == run.path and moved.is_finished()
+
     path = run.path / "reproduction.json"
     record = json.loads(path.read_text())
     del record["config"]["corpus"]["subword_model"]  # as before there was such a field
@@ -104,6 +118,32 @@ def test_a_run_is_finished_with_its_own_configuration_and_text_alone(tmp_path, t
     path.write_text("[]")
     with pytest.raises(InputError, match="reproduction.json cannot be read"):
         run.is_finished()
+
+
+@pytest.mark.tensorflow_only
+def test_the_minutes_of_an_interrupted_scoring_are_kept(tmp_path, text, monkeypatch):
+    (run,) = runs_of(TABLES[2].rows[0], CONFIG, 1, tmp_path, text, "test")
+    clock = iter(range(0, 6000, 60))
+    monkeypatch.setattr(runs.time, "monotonic", lambda: next(clock))
+    steps = ["step-00000001"]
+
+    def interrupted(*_, **__):
+        for step in steps:
+            (run.path / "checkpoints" / step).mkdir(parents=True, exist_ok=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.training.job.run_job", interrupted)
+    for minutes in (1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            run.train()
+        assert (run.record()["finished"], run.record()["minutes"]) == (False, minutes)
+
+    # What is finished is only scored again, which leaves both as they are.
+    record = {**run.record(), "finished": True, "split": "test"}
+    (run.path / "reproduction.json").write_text(json.dumps(record))
+    with pytest.raises(KeyboardInterrupt):
+        run.train()
+    assert (run.record()["finished"], run.record()["minutes"]) == (True, 2)
 
 
 def test_code_that_is_not_of_a_checkout(tmp_path, text):

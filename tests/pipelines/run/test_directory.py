@@ -155,7 +155,7 @@ def test_scores_are_appended_once(run):
     for bleu in (1.5, 2.5, 1.5):
         run.add_score({"bleu": bleu, "split": "täst"})
     scores = json.loads(run.scores_path.read_text(encoding="utf-8"))
-    assert [score["bleu"] for score in scores] == [1.5, 2.5]
+    assert [score["bleu"] for score in scores] == [2.5, 1.5]  # the last is the last
     assert scores[0]["split"] == "täst"
 
 
@@ -165,8 +165,18 @@ def test_no_score_is_lost_when_several_are_added_at_once(run):
     assert sorted(score["bleu"] for score in run.scores()) == list(range(100))
 
 
-def test_a_tokenizer_of_somebody_is_not_replaced(tmp_path):
-    (tmp_path / "tokenizer.model").write_text("somebody's own")
-    with pytest.raises(InputError, match="has a tokenizer.model, .*: choose another --run_dir"):
+@pytest.mark.parametrize("name", ["tokenizer.model", "config.toml"])
+def test_a_file_of_somebody_is_not_replaced(tmp_path, name):
+    (tmp_path / name).write_text("somebody's own")
+    with pytest.raises(InputError, match=f"has a {name}, .*: choose another --run_dir"):
         open_run(tmp_path)
-    assert (tmp_path / "tokenizer.model").read_text() == "somebody's own"
+    assert (tmp_path / name).read_text() == "somebody's own"
+
+
+def test_flags_that_another_run_has_written_may_be_replaced(run, tmp_path):
+    run.write_flags(None)
+    copy = tmp_path / "other" / "config.toml"
+    copy.parent.mkdir()
+    copy.write_bytes(run.flags_path.read_bytes())
+    open_run(copy.parent).write_flags("prepared")
+    assert 'prepared = "prepared"' in copy.read_text()

@@ -9,6 +9,7 @@ import pytest
 from pipelines import train_syntax
 from pipelines.corpora.demo.corpus import DemoCorpus
 from pipelines.files.atomic import exclusive_file
+from pipelines.syntax import training
 from pipelines.syntax.data import END, PAD, START, UNKNOWN, batches, read
 from pipelines.syntax.trees import LABELS, text_of
 from tests.support.runs import call, flags
@@ -18,6 +19,7 @@ pytestmark = pytest.mark.tensorflow_only
 
 SMALL = {"train_pairs": 60, "valid_pairs": 9, "steps": 4, "every": 2, "seeds": 1}
 SMALL |= {"layers": 1, "model_dim": 8, "num_heads": 2, "batch_words": 200}
+CURVES = ("step", "validation_loss", "validation_accuracy")
 NUM_LABELS = len(LABELS)
 
 
@@ -71,6 +73,24 @@ def test_two_at_one_output_would_lose_what_one_has_trained(tmp_path, monkeypatch
     assert f"error: {output} is in use by process" in capfd.readouterr().err
 
 
+def test_means_are_over_the_seeds_that_are_asked_for(text, tmp_path, monkeypatch):
+    monkeypatch.setattr(training, "train", lambda *_: {"bleu": 1.0, **dict.fromkeys(CURVES, [])})
+    config, output = training.TrainingConfig(), tmp_path / "result.json"
+    assert len(training.compare(config, text, [1, 2, 3], output)["runs"]) == 6
+    found = training.compare(config, text, [1, 2], output)
+    assert [run["seed"] for run in found["runs"]] == [1, 1, 2, 2]
+    assert len(json.loads(output.read_text())["runs"]) == 6
+
+
+def test_a_loss_that_is_not_finite_ends_it(tmp_path, monkeypatch, capfd):
+    output = tmp_path / "result.json"
+    values = {**SMALL, "learning_rate": 1e30, "output": output}
+    assert call(train_syntax.main, flags(**values), monkeypatch) == 2
+    told = capfd.readouterr().err
+    assert told == "error: loss is no longer finite: learning_rate must be smaller, got 1e+30\n"
+    assert not output.exists()
+
+
 @pytest.mark.slow
 def test_curves_are_kept_and_drawn(tmp_path, monkeypatch, capfd):
     output, picture = tmp_path / "result.json", tmp_path / "curves.svg"
@@ -95,7 +115,7 @@ def test_curves_are_kept_and_drawn(tmp_path, monkeypatch, capfd):
     assert "step 2" not in capfd.readouterr().out.replace("| step", "")
 
     assert call(train_syntax.main, flags(**SMALL, dropout=0.5, output=output), monkeypatch) == 2
-    assert "is of another comparison" in capfd.readouterr().err
+    assert "is of another comparison: dropout was 0.1, got 0.5" in capfd.readouterr().err
     assert output.read_bytes() == before
 
 
@@ -106,7 +126,7 @@ def test_curves_are_kept_and_drawn(tmp_path, monkeypatch, capfd):
         ({"seeds": 0}, "seeds must be at least 1, got 0"),
         ({"model_dim": 10, "num_heads": 4}, "model_dim must be a multiple of num_heads, 4, got 10"),
         ({"dropout": 1.0}, "dropout must be at least 0 and below 1, got 1.0"),
-        ({"learning_rate": 0.0}, "learning_rate must be above 0, got 0.0"),
+        ({"learning_rate": 0.0}, "learning_rate must be above 0 and finite, got 0.0"),
         ({"picture": "curves.pdf"}, "picture must end in .png or .svg, got curves.pdf"),
         ({"output": "."}, "output must be a file, got a directory, ."),
     ],
