@@ -1,5 +1,6 @@
 """Translates standard input: python -m pipelines.translate --model X < source > target"""
 
+import contextlib
 import io
 import os
 import queue
@@ -130,7 +131,8 @@ def main(arguments: Sequence[str]) -> None:
     if flags.verbose:
         seconds = time.monotonic() - began
         rate = f"{count:,} sentences in {seconds:.1f} s, {count / seconds:.1f} a second"
-        print(f"{' '.join(flags.model)}: {rate}", file=sys.stderr)
+        with contextlib.suppress(OSError):  # all is translated
+            print(f"{' '.join(flags.model)}: {rate}", file=sys.stderr)
 
 
 def _lines_left() -> int | None:

@@ -27,9 +27,7 @@ from pipelines.translators.keras_model import Translator
 from pipelines.translators.tflite import METADATA_FORMAT
 from tf_relpos.search import EXTRA_LENGTH
 
-# Enough for the sentences of an app.
-_MAX_SOURCE_LENGTH = 128
-MAX_TARGET_LENGTH = _MAX_SOURCE_LENGTH + EXTRA_LENGTH
+_MAX_SOURCE_LENGTH = 128  # enough for the sentences of an app
 
 SEARCH, ATTENTION = "serving_default", "attention"  # signatures
 
@@ -41,7 +39,7 @@ def export_tflite(
     *,
     quantization: Quantization = "none",
     max_source_length: int | None = None,
-    max_target_length: int = MAX_TARGET_LENGTH,
+    max_target_length: int | None = None,
 ) -> Path:
     """Writes a `.tflite` file and its tokenizer, complete or not at all.
 
@@ -61,7 +59,8 @@ def export_tflite(
             matrices in integers (dynamic range).
         max_source_length: S >= 2, at most the translator's; 128 or the translator's, whichever is
             less, unless given.
-        max_target_length: L. A sentence takes up to its own length + 50 of them.
+        max_target_length: L, at most S + 50, which is what it is unless given. A sentence takes up
+            to its own length + 50 of them.
 
     Returns:
         The file.
@@ -88,7 +87,7 @@ def write_model(
     *,
     quantization: Quantization,
     max_source_length: int | None,
-    max_target_length: int = MAX_TARGET_LENGTH,
+    max_target_length: int | None = None,
     hypotheses: int = 1,
     attention: bool = False,
     packed: bool = False,
@@ -105,6 +104,8 @@ def write_model(
     translator = exportable.translator
     if max_source_length is None:
         max_source_length = min(_MAX_SOURCE_LENGTH, translator.max_source_length)
+    if max_target_length is None:
+        max_target_length = max_source_length + EXTRA_LENGTH
     check_quantization(quantization, QUANTIZATIONS, "tflite")
     _check_numbers(translator, max_source_length, max_target_length)
     exportable.check_is_not_quantized()
@@ -166,7 +167,7 @@ def _check_numbers(translator: Translator, max_source_length: int, max_target_le
     ):
         if value < least:
             raise InputError(f"{name} must be at least {least}, got {value}")
-    longest = max(MAX_TARGET_LENGTH, max_source_length + EXTRA_LENGTH)
+    longest = max_source_length + EXTRA_LENGTH
     if max_target_length > longest:
         raise InputError(
             f"max_target_length must be at most {longest}, which no sentence is longer than, got "

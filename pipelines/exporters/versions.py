@@ -27,7 +27,8 @@ class AlreadyExported(InputError):
 
     def __init__(self, path: Path):
         super().__init__(
-            f"{path} holds this model with this search already: give --version to export it again"
+            f"{path} holds this model with this search already: give --version to export it again, "
+            "or remove it"
         )
         self.path = path
 
@@ -65,7 +66,7 @@ def check_is_new(directory: Path, source: Mapping[str, Any]) -> None:
     _check_same_run(directory, source["run"])
     if newest := _newest(directory):
         path = directory / str(newest)
-        if _source(path) == source:
+        if _source(path) == source and _has_files(path):
             raise AlreadyExported(path)
 
 
@@ -88,6 +89,12 @@ def _newest(directory: Path) -> int:
     """The largest number of a version, 0 without one."""
     names = [path.name for path in directory.iterdir()] if directory.is_dir() else []
     return max((int(name) for name in names if name.isascii() and name.isdigit()), default=0)
+
+
+def _has_files(version: Path) -> bool:
+    """Whether a version has what it cannot do without."""
+    files = (version / "saved_model.pb", version / "variables" / "variables.index")
+    return all(file.is_file() and file.stat().st_size for file in files)
 
 
 def _source(version: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pipelines.errors import InputError
 from pipelines.exporters.attention_graph import layers_with_distances
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.quantization import QUANTIZATIONS, Quantization, check_quantization
-from pipelines.exporters.tflite import MAX_TARGET_LENGTH, write_model
+from pipelines.exporters.tflite import write_model
 from pipelines.exporters.web_page import build_page, install_packages
 from pipelines.files.atomic import new_directory
 from pipelines.progress import progress
@@ -25,7 +25,7 @@ def export_web(
     *,
     quantization: Quantization = "int8",
     max_source_length: int | None = None,
-    max_target_length: int = MAX_TARGET_LENGTH,
+    max_target_length: int | None = None,
 ) -> Path:
     """Writes the page, its scripts, LiteRT's runtime, the model and its tokenizer.
 

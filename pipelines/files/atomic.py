@@ -152,6 +152,7 @@ def exclusive_file(path: Path, argument: str) -> Iterator[None]:
 def _held(lock: Path, what: Path, name: str) -> Iterator[None]:
     """Holds a lock file, which says by whom, and goes."""
     with _lock_of(lock, what, name) as file:
+        _check_is_lock(lock, file)
         try:
             _sign(file, name)
             yield
@@ -183,6 +184,15 @@ def _lock_of(path: Path, what: Path, name: str) -> IO[bytes]:
                 f"{name} is a link to {os.readlink(path.parent)}, which does not exist"
             ) from error
         raise InputError(f"cannot write to {name}: {error.strerror}") from error
+
+
+def _check_is_lock(path: Path, file: IO[bytes]) -> None:
+    """Refuses a file of somebody's own, which would be lost."""
+    file.seek(0)
+    if (first := file.read(8)) and first != b"process ":
+        raise InputError(
+            f"{path} must be absent, or the lock of a process: it holds something else"
+        )
 
 
 def _sign(file: IO[bytes], name: str) -> None:

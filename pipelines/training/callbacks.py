@@ -57,7 +57,9 @@ class ValidationAndCheckpoints(AfterCounting):
             self.validation.run_if_due()
         is_due = self.every and self.state.step % self.every == 0
         if is_due or (self.seconds and time.monotonic() - self.saved_at >= self.seconds):
-            self.save()
+            # One by the clock beside those by steps is no part of an average: another run, or this
+            # one resumed, has it elsewhere.
+            self.save(interrupted=bool(self.every) and not is_due)
             self.saved_step, self.saved_at = self.state.step, time.monotonic()
 
     def on_train_end(self, logs=None):

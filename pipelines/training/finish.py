@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.data.preparation import Prepared
+from pipelines.errors import quoted
 from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.registry import FORMATS
 from pipelines.exporters.versions import AlreadyExported
@@ -56,7 +57,7 @@ def finish(
             told = (split, score.name, score.score, score.signature, which)
             _LOG.info("%s %s %.2f  (%s|%s)", *told)
         for source, translation in list(zip(sources, translations, strict=True))[:_SAMPLES]:
-            _LOG.info("  %s\n  -> %s", source, translation)
+            _LOG.info("  %s\n  -> %s", quoted(source, 1000), translation)
     if export_dir:
         export = FORMATS["saved_model"].load()
         try:

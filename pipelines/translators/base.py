@@ -2,7 +2,6 @@
 
 import abc
 import logging
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ MAX_BEAM_SIZE = 100  # one request must not take all the memory of a server
 
 MAX_SOURCE_LENGTH = 256  # subwords of a source that are read, its end mark included
 BATCH_SIZE = 32
+HOTTEST = 1_000_000  # a temperature that makes all tokens alike, and that float32 can hold
 SENTENCES_AT_A_TIME = 1024  # sorted by length before they are put into batches
 
 _LOG = logging.getLogger(__name__)
@@ -65,8 +65,10 @@ class Sampling:
     seed: int = 1
 
     def __post_init__(self) -> None:
-        if not 0 < self.temperature < math.inf:
-            raise InputError(f"temperature must be a finite number above 0, got {self.temperature}")
+        if not 0 < self.temperature <= HOTTEST:
+            raise InputError(
+                f"temperature must be above 0 and at most {HOTTEST:,}, got {self.temperature}"
+            )
         if self.top_k is not None and self.top_k < 1:
             raise InputError(f"top_k must be at least 1, got {self.top_k}")
         if self.top_p is not None and not 0 < self.top_p <= 1:

@@ -45,9 +45,9 @@ def _file_or_inside(*names: str) -> Callable[[str], str | None]:
     return find
 
 
-def _directory_with(name: str) -> Callable[[str], str | None]:
+def _directory_with(*names: str) -> Callable[[str], str | None]:
     """Finds a directory by a file in it."""
-    return lambda model: model if Path(model, name).exists() else None
+    return lambda model: model if any(Path(model, name).exists() for name in names) else None
 
 
 def _newest_version(model: str) -> str | None:
@@ -131,7 +131,7 @@ FORMS = (
     Form(
         "a CTranslate2 model",
         "a directory with model.bin",
-        _directory_with("model.bin"),
+        _directory_with("model.bin", "shared_vocabulary.json"),  # the former may be gone
         _open_ctranslate2,
         _SEARCH,
     ),

@@ -324,6 +324,11 @@ def test_no_token_at_all_is_answered(translators):
     assert np.isfinite(score)
 
 
+def test_a_longer_source_has_a_longer_translation(exportable, tmp_path):
+    path = export_tflite(exportable, tmp_path / "model.tflite", max_source_length=200)
+    assert read_metadata(path)["max_target_length"] == 250
+
+
 BAD_ARGUMENTS = [
     ({"quantization": "int4"}, "quantization must be one of none, float16, int8, got int4"),
     ({"max_source_length": 1}, "max_source_length must be at least 2, got 1"),

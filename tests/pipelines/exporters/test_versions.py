@@ -76,7 +76,10 @@ def test_places_that_cannot_hold_versions_are_refused(tmp_path):
 def export(directory, source):
     check_is_new(directory, source)
     with new_version(directory) as (path, final):
-        (path / "assets.extra").mkdir()
+        for name in ("assets.extra", "variables"):
+            (path / name).mkdir()
+        for name in ("saved_model.pb", "variables/variables.index"):
+            (path / name).write_text("x")
         write_source(path, source)
     return final.name
 
@@ -88,6 +91,15 @@ def test_the_same_is_not_exported_twice_in_a_row(tmp_path):
         export(tmp_path / "m", first)
     assert export(tmp_path / "m", second) == "2"
     assert export(tmp_path / "m", first) == "3"  # back to the first
+
+
+@pytest.mark.parametrize("name", ["saved_model.pb", "variables/variables.index"])
+def test_a_version_that_lacks_a_file_is_exported_again(tmp_path, name):
+    assert export(tmp_path, {"run": "a"}) == "1"
+    (tmp_path / "1" / name).write_text("")
+    assert export(tmp_path, {"run": "a"}) == "2"
+    (tmp_path / "2" / name).unlink()
+    assert export(tmp_path, {"run": "a"}) == "3"
 
 
 def test_versions_of_another_run_are_not_replaced_unasked(tmp_path):

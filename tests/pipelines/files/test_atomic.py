@@ -102,6 +102,16 @@ def test_a_lock_file_tells_who_holds_it(tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+def test_a_file_of_somebody_that_has_the_name_of_a_lock_stays(tmp_path):
+    (tmp_path / "lock").write_text("mine")
+    with (
+        pytest.raises(InputError, match="/lock must be absent, or the lock of a process"),
+        exclusive(tmp_path),
+    ):
+        raise AssertionError("it was taken")
+    assert (tmp_path / "lock").read_text() == "mine"
+
+
 def test_a_file_that_is_made_tells_who_makes_it(tmp_path):
     path = tmp_path / "found.json"
     message = f"^{path} is in use by process {os.getpid()} on .*, or choose another file$"

@@ -45,6 +45,8 @@ def test_where_training_is_interrupted_it_saves():
 def test_checkpoints_by_time():
     # A billionth of a minute passes between any two updates.
     assert checkpoints_of(3, minutes=1e-9) == [(5, False), (6, False), (7, False)]
+    # Beside those by updates they are like those of an interruption, no part of an average.
+    assert checkpoints_of(3, every=3, minutes=1e-9) == [(5, True), (6, False), (7, True)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

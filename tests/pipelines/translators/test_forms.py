@@ -80,6 +80,13 @@ def test_the_newest_version_is_opened(tmp_path):
         open_translator(tmp_path / "9")
 
 
+def test_a_ctranslate2_model_without_weights_is_told(tmp_path):
+    copy = shutil.copytree(forms()["ctranslate2"], tmp_path / "copy")
+    (copy / "model.bin").unlink()
+    with pytest.raises(InputError, match="copy cannot be read: .*model.bin"):
+        open_translator(copy)
+
+
 @pytest.mark.parametrize("share", [0, 0.5, 0.99])
 def test_a_saved_model_that_was_copied_in_part_is_told(tmp_path, share):
     version = shutil.copytree(exported()[1], tmp_path / "1")
@@ -134,12 +141,14 @@ def test_a_saved_model_answers_with_the_settings_of_its_export_unless_others_are
             "^--alignment needs a run directory, but .*/ct2 is a CTranslate2 model$",
         ),
         ("ct2", {}, "ct2 cannot be read"),
+        ("no_weights", {"alignment": True}, "no_weights is a CTranslate2 model$"),
     ],
 )
 def test_what_cannot_be_opened(tmp_path, path, choices, message):
-    for directory in ("empty", "other", "ct2"):
+    for directory in ("empty", "other", "ct2", "no_weights"):
         (tmp_path / directory).mkdir()
-    for file in ("other/a.txt", "other/b.txt", "x.tflite", "ct2/model.bin"):
+    files = ("ct2/model.bin", "no_weights/config.json", "no_weights/shared_vocabulary.json")
+    for file in ("other/a.txt", "other/b.txt", "x.tflite", *files):
         (tmp_path / file).write_text("")
     with pytest.raises(InputError, match=message):
         open_translator(tmp_path / path, **choices)
