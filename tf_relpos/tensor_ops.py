@@ -107,12 +107,14 @@ def check_index(name: str, value: Any, least: int = 0) -> int | Tensor:
 
 def int32_labels(relations: Tensor, num_labels: int) -> Tensor:
     """Labels of any integer type as int32, those of R and above as R, "none of them"."""
+    labels = ops.cast(relations, "int32")
     dtype = keras.backend.standardize_dtype(relations.dtype)
-    if dtype in ("int64", "uint32", "uint64"):
-        relations = ops.minimum(relations, ops.cast(num_labels, dtype))
+    if dtype not in ("int64", "uint32", "uint64"):
+        return labels
+    # Compared as they are: on PyTorch `ops.minimum` of int64 is int32.
     if dtype == "int64":
-        relations = ops.maximum(relations, ops.cast(-1, dtype))
-    return ops.cast(relations, "int32")
+        labels = ops.where(relations < 0, -1, labels)
+    return ops.where(relations >= num_labels, num_labels, labels)
 
 
 def exact_dtype(x: Tensor) -> str:
