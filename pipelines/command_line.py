@@ -313,23 +313,24 @@ def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
         with interruption.never_lost():
             status = main(sys.argv[1:])
     except InputError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        _fail(f"{error}")
     except KeyboardInterrupt:
         interruption.exit_interrupted()
     except BrokenPipeError:
         sys.stderr.close()  # the reader has had enough: nothing to report
         sys.exit(0)
     except OSError as error:  # a full disk, a missing permission
-        print(
-            f"error: {error.filename or 'input or output'}: {error.strerror or error}",
-            file=sys.stderr,
-        )
-        sys.exit(2)
+        _fail(f"{error.filename or 'input or output'}: {error.strerror or error}")
     except _exhausted() as error:
-        print(f"error: there is not enough memory: {reason_of(error)}", file=sys.stderr)
-        sys.exit(2)
+        _fail(f"there is not enough memory: {reason_of(error)}")
     sys.exit(status)
+
+
+def _fail(message: str) -> NoReturn:
+    """Exits as after a user's mistake, even where nobody can be told of it."""
+    with contextlib.suppress(OSError):
+        print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)
 
 
 def _exhausted() -> tuple[type[Exception], ...]:

@@ -44,7 +44,7 @@ class ExportOptions:
     """tflite, web: subwords read of a source, at most those of training; 128, or those, unless
     given"""
     max_target_length: int | None = None
-    """tflite, web: subwords of a translation; max_source_length and 50 unless given"""
+    """tflite, web: subwords of a translation; max_source_length + 50 unless given"""
 
     def __post_init__(self) -> None:
         if self.version is not None and self.version < 1:

@@ -71,10 +71,10 @@ def export_saved_model(
         exportable.check_is_not_quantized()
         source["quantization"] = quantization
         model = _in_bfloat16(model)
-    if version is None:
-        check_is_new(Path(output), source)
-    module = _ServedTranslator(exportable.translator, model)
     with new_version(Path(output), version) as (temporary, final):
+        if version is None:
+            check_is_new(Path(output), source)
+        module = _ServedTranslator(exportable.translator, model)
         tf.saved_model.save(
             module,
             str(temporary),

@@ -12,10 +12,15 @@ from typing import Any
 import tensorflow as tf
 
 from pipelines.errors import InputError, reason_of
-from pipelines.files.atomic import check_writable, new_directory, traceless
+from pipelines.files.atomic import check_writable, new_directory, one_at_a_time, traceless
 from pipelines.files.records import write_json
 
 SOURCE_FILE = Path("assets.extra", "tf_relpos.json")
+_NEEDED = (
+    "saved_model.pb",
+    "variables/variables.index",
+    "variables/variables.data-00000-of-00001",
+)
 
 
 class AlreadyExported(InputError):
@@ -50,7 +55,7 @@ def check_place(directory: str | Path, run: str | None) -> None:
 
 
 def check_is_new(directory: Path, source: Mapping[str, Any]) -> None:
-    """Checks that what is exported goes on with the versions that are there.
+    """Checks, in a block of `new_version`, that what is exported goes on with those before it.
 
     A server takes up the newest version by itself: it must not be that of another run of the same
     name.
@@ -93,7 +98,7 @@ def _newest(directory: Path) -> int:
 
 def _has_files(version: Path) -> bool:
     """Whether a version has what it cannot do without."""
-    files = (version / "saved_model.pb", version / "variables" / "variables.index")
+    files = (version / name for name in _NEEDED)
     return all(file.is_file() and file.stat().st_size for file in files)
 
 
@@ -111,7 +116,8 @@ def new_version(directory: str | Path, version: int | None = None) -> Iterator[t
     """A directory to write a version into; it gets its number when everything is written.
 
     Until then, and for good if the process dies, it has a hidden name that is no number, which
-    TensorFlow Serving does not look at. Earlier versions stay as they are.
+    TensorFlow Serving does not look at. Earlier versions stay as they are. Another process that is
+    in such a block for the directory is waited for.
 
     Args:
         directory: the model's directory, made if need be.
@@ -124,7 +130,7 @@ def new_version(directory: str | Path, version: int | None = None) -> Iterator[t
         InputError: the version exists, or it cannot be written.
     """
     directory = Path(directory)
-    with traceless(directory):
+    with traceless(directory), _alone_in(directory):
         final = directory / str(_number(directory, version))
         with new_directory(final) as temporary:
             try:
@@ -133,19 +139,28 @@ def new_version(directory: str | Path, version: int | None = None) -> Iterator[t
                 raise InputError(f"cannot write {final}: {reason_of(error)}") from error
 
 
+@contextlib.contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    """Makes a directory of versions, and waits until nobody else writes one: numbers are taken
+    one after the other."""
+    _check_holds_versions(directory)
+    with contextlib.ExitStack() as stack:
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(one_at_a_time(directory))
+        except OSError as error:
+            raise InputError(
+                f"cannot write to the output directory {directory}: {error.strerror}"
+            ) from error
+        yield
+
+
 def _number(directory: Path, version: int | None) -> int:
     if version is not None and version < 1:
         raise InputError(f"version must be at least 1, got {version}")
     if version is not None and version >= 1 << 63:
         raise InputError(f"version must be below 2^63, as TensorFlow Serving's, got {version}")
-    _check_holds_versions(directory)
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        following = _newest(directory) + 1
-    except OSError as error:
-        raise InputError(
-            f"cannot write to the output directory {directory}: {error.strerror}"
-        ) from error
+    following = _newest(directory) + 1
     if version is not None and (directory / str(version)).exists():
         raise InputError(
             f"version {version} exists in {directory} already: give another --version, or none "

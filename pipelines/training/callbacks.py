@@ -24,7 +24,7 @@ class ValidationAndCheckpoints(AfterCounting):
 
     Args:
         save: `save(interrupted=False)` writes a checkpoint of the state; interrupted is one where
-            training ends before it is over.
+            training ends before it is over, or that only the clock asks for beside regular ones.
         state: where the run stands.
         validation: what validates, if anything.
         last_step, patience: when training is over, see `RunState.is_over`.

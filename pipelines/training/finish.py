@@ -56,14 +56,19 @@ def finish(
         for score in scores.values():
             told = (split, score.name, score.score, score.signature, which)
             _LOG.info("%s %s %.2f  (%s|%s)", *told)
-        for source, translation in list(zip(sources, translations, strict=True))[:_SAMPLES]:
-            _LOG.info("  %s\n  -> %s", quoted(source, 1000), translation)
+        show_samples(sources, translations)
     if export_dir:
         export = FORMATS["saved_model"].load()
         try:
             _LOG.info("exported %s", export(Exportable.from_run(translator, run), export_dir))
         except AlreadyExported as same:
             _LOG.info("exported already: %s", same.path)
+
+
+def show_samples(sources: Sequence[str], translations: Sequence[str]) -> None:
+    """Logs the first translations with their sources, as text that a terminal does not obey."""
+    for pair in list(zip(sources, translations, strict=True))[:_SAMPLES]:
+        _LOG.info("  %s\n  -> %s", *(quoted(text, 1000) for text in pair))
 
 
 def _average(run: TrainingRun, asked: int) -> None:

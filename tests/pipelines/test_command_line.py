@@ -1,5 +1,6 @@
 """What the command lines share, without a model."""
 
+import errno
 import io
 import logging
 import sys
@@ -55,6 +56,22 @@ def test_too_little_memory_is_one_line(monkeypatch, capsys, kind):
     assert call(main, [], monkeypatch) == 2
     told = capsys.readouterr().err
     assert told.startswith("error: there is not enough memory: ") and told.count("\n") == 1
+
+
+class Full(io.StringIO):
+    """A stream whose disk is full."""
+
+    def write(self, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("error", [InputError("x"), PermissionError(13, "no"), MemoryError("x")])
+def test_an_error_that_nobody_can_be_told_of_is_still_one(monkeypatch, error):
+    def main(arguments):
+        raise error
+
+    monkeypatch.setattr(sys, "stderr", Full())
+    assert call(main, [], monkeypatch) == 2
 
 
 def test_the_other_spelling_of_a_switch_is_no_flag():

@@ -1,5 +1,7 @@
 """Numbered directories that are complete or absent."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from pipelines.errors import InputError
@@ -49,11 +51,24 @@ def test_an_existing_version_is_refused_and_stays(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["3"]
 
 
-def test_of_two_at_once_one_is_refused(tmp_path):
+def test_of_two_at_once_one_waits(tmp_path):
+    with ThreadPoolExecutor(1) as pool:
+        with new_version(tmp_path) as (path, _):
+            (path / "file").write_text("slow")
+            other = pool.submit(write, tmp_path)
+            with pytest.raises(TimeoutError):
+                other.result(timeout=0.3)
+        assert other.result() == "2"
+    assert (tmp_path / "1" / "file").read_text() == "slow"
+
+
+def test_a_number_that_is_taken_meanwhile_stays(tmp_path):
+    """As by another machine, where the file system has no locks."""
     refused = pytest.raises(InputError, match="cannot write .*1: ")
-    with refused, new_version(tmp_path) as (path, _):
+    with refused, new_version(tmp_path) as (path, final):
         (path / "file").write_text("slow")
-        write(tmp_path, 1, "fast")
+        final.mkdir()
+        (final / "file").write_text("fast")
     assert (tmp_path / "1" / "file").read_text() == "fast"
     assert [path.name for path in tmp_path.iterdir()] == ["1"]
 
@@ -73,12 +88,19 @@ def test_places_that_cannot_hold_versions_are_refused(tmp_path):
         write(tmp_path, 1 << 63)
 
 
+NEEDED = [
+    "saved_model.pb",
+    "variables/variables.index",
+    "variables/variables.data-00000-of-00001",
+]
+
+
 def export(directory, source):
-    check_is_new(directory, source)
     with new_version(directory) as (path, final):
+        check_is_new(directory, source)
         for name in ("assets.extra", "variables"):
             (path / name).mkdir()
-        for name in ("saved_model.pb", "variables/variables.index"):
+        for name in NEEDED:
             (path / name).write_text("x")
         write_source(path, source)
     return final.name
@@ -93,7 +115,7 @@ def test_the_same_is_not_exported_twice_in_a_row(tmp_path):
     assert export(tmp_path / "m", first) == "3"  # back to the first
 
 
-@pytest.mark.parametrize("name", ["saved_model.pb", "variables/variables.index"])
+@pytest.mark.parametrize("name", NEEDED)
 def test_a_version_that_lacks_a_file_is_exported_again(tmp_path, name):
     assert export(tmp_path, {"run": "a"}) == "1"
     (tmp_path / "1" / name).write_text("")

@@ -83,8 +83,9 @@ def test_the_newest_version_is_opened(tmp_path):
 def test_a_ctranslate2_model_without_weights_is_told(tmp_path):
     copy = shutil.copytree(forms()["ctranslate2"], tmp_path / "copy")
     (copy / "model.bin").unlink()
-    with pytest.raises(InputError, match="copy cannot be read: .*model.bin"):
+    with pytest.raises(InputError, match="copy cannot be read: .*model.bin") as told:
         open_translator(copy)
+    assert "\n" not in str(told.value)
 
 
 @pytest.mark.parametrize("share", [0, 0.5, 0.99])
@@ -315,6 +316,21 @@ def test_lines_that_are_cut_are_told_and_control_characters_do_not_reach_a_termi
     lines = result.stdout.split("\n")
     assert len(lines) == 6 and lines[3] == ""
     assert all(line.isprintable() for line in lines)
+
+
+def test_all_is_translated_where_standard_error_is_full():
+    arguments = ["--model", forms()["ctranslate2"], "--verbose"]
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            command("translate", arguments),
+            input="dog\n",
+            stdout=subprocess.PIPE,
+            stderr=full,
+            text=True,
+            cwd=ROOT,
+            env=ENVIRONMENT,
+        )
+    assert (result.returncode, result.stdout.count("\n")) == (0, 1)
 
 
 def test_nbest_and_throughput(tmp_path):

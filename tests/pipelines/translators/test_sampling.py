@@ -35,6 +35,12 @@ def test_no_more_subwords_than_there_are_can_be_drawn_from():
     assert len(drawn(16, top_k=size)) == len(SOURCES)
 
 
+@pytest.mark.parametrize("temperature", [0, -1, 1e300, float("inf"), float("nan")])
+def test_a_temperature_that_cannot_be_computed_with_is_refused(temperature):
+    with pytest.raises(InputError, match="^temperature must be above 0 and at most 1,000,000, got"):
+        Sampling(temperature=temperature)
+
+
 def test_the_same_sentence_is_drawn_anew():
     translator = open_translator(forms()["run"], sample=Sampling(temperature=2.0))
     assert len(set(translator.translate(SOURCES[:1] * 20))) > 10
