@@ -19,6 +19,7 @@ from tf_relpos.compatibility import additive_gradients, additive_scores
 from tf_relpos.config import (
     COMPATIBILITIES,
     IMPLEMENTATIONS,
+    broadcasts,
     check_choice,
     check_number,
     check_shape,
@@ -536,8 +537,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
         shape = tuple(attention_mask.shape)
         # What stands before [T, S] of [B, N, T, S] may be left out.
         axes = {2: (T, keys), 3: (B, T, keys), 4: (B, self.num_heads, T, keys)}.get(len(shape))
-        pairs = zip(shape, axes or (), strict=axes is not None)
-        if axes is None or any(None not in (n, m) and n not in (1, m) for n, m in pairs):
+        if axes is None or not broadcasts(shape, axes):
             raise ValueError(
                 "`attention_mask` must have the shape [T, S], [B, T, S] or [B, N, T, S] with "
                 f"B, N, T, S = {(B, self.num_heads, T, keys)}, or 1 for any of them. "
@@ -552,8 +552,7 @@ class EdgeAttention(keras.layers.MultiHeadAttention):
             return
         (axis,) = self._attention_axes
         shape, pairs = tuple(attention_mask.shape), (query.shape[axis], value.shape[axis])
-        ends = zip(shape[-2:], pairs, strict=False)
-        if len(shape) < 2 or any(None not in (n, m) and n not in (1, m) for n, m in ends):
+        if not broadcasts(shape[-2:], pairs):
             raise ValueError(
                 f"`attention_mask` must end with [T, S] = {pairs}, or 1 for either. "
                 f"Received: attention_mask of shape {shape}"

@@ -243,6 +243,12 @@ def fits(shape: Sequence, expected: Sequence) -> bool:
     return len(shape) == len(expected) and all(None in pair or pair[0] == pair[1] for pair in axes)
 
 
+def broadcasts(shape: Sequence, expected: Sequence) -> bool:
+    """The same, but any axis of the first may be 1."""
+    axes = zip(shape, expected, strict=False)
+    return len(shape) == len(expected) and all(None in (n, m) or n in (1, m) for n, m in axes)
+
+
 def check_shape(name: str, shape: Sequence, expected: Sequence) -> None:
     """Raises ValueError unless the shape `fits`."""
     if not fits(shape, expected):

@@ -1,7 +1,8 @@
 """Which label joins query i to key j in a graph (Shaw et al. 2018, section 3.1).
 
-They make labels of a sentence each or of a padded batch, with the operations of the backend, so
-that with TensorFlow's they work inside `tf.data` and in a model as well as on NumPy's arrays.
+The functions here label the pairs of one graph or of a padded batch with the operations of the
+backend, so that with TensorFlow's they work inside `tf.data` and in a model as well as on NumPy's
+arrays.
 """
 
 from __future__ import annotations

@@ -294,7 +294,7 @@ class RelativeMultiHeadAttention(EdgeAttention):
         """
         self._check_built("row_weights")
         denses = [getattr(self, f"_{name}_dense") for name in names]
-        if not denses or not all(map(is_plain, denses)):
+        if not all(map(is_plain, denses)):
             return {}
         parts = {"kernel": [ops.reshape(x.kernel, (x.kernel.shape[0], -1)) for x in denses]}
         if denses[0].bias is not None:

@@ -40,8 +40,8 @@ def relative_position_ids(
 
     Reference: Shaw, Uszkoreit and Vaswani 2018, section 3.2.
     """
-    k = check_whole("max_relative_position", max_relative_position, least=0)
-    k = check_index("max_relative_position", k)
+    k = check_whole("max_relative_position", max_relative_position, least=0)  # always known
+    check_index("max_relative_position", k)
     query_length = check_index("query_length", query_length)
     key_length = check_index("key_length", key_length)
     query_offset = check_index("query_offset", query_offset, least=-FURTHEST)

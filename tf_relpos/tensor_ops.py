@@ -75,7 +75,7 @@ def check_ids(name: str, ids: Any, vocabulary_size: int | None) -> Any:
     values = known_value(array)
     if values is None:
         return array
-    above = np.iinfo("int32").max if vocabulary_size is None else vocabulary_size
+    above = LARGEST if vocabulary_size is None else vocabulary_size
     wrong = values[(values < 0) | (values >= above)]
     if wrong.size:
         raise ValueError(f"`{name}` must hold ids from 0 to {above - 1}. Received: {wrong.flat[0]}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from pipelines.benchmark.measuring import (
     compiled_step,
@@ -23,9 +22,6 @@ from pipelines.benchmark.peak_memory import check_can_be_measured, in_a_process,
 from pipelines.command_line import parse_flags, run
 from pipelines.errors import InputError, check_positive
 from tf_relpos.config import COMPATIBILITIES
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True)
