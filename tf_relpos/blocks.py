@@ -13,13 +13,15 @@ import keras
 from keras import ops
 
 from tf_relpos.caches import given
-from tf_relpos.config import RELATIVE_FIELDS, check_block_arguments, check_shape
+from tf_relpos.checks import check_shape
+from tf_relpos.config import RELATIVE_FIELDS, check_block_arguments
 from tf_relpos.lean_layers import Dropout, LayerNormalization
 from tf_relpos.masks import both, visible
 from tf_relpos.parts import freeze_parts, give_own_policies, own_policies
 from tf_relpos.projections import of_positions
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
-from tf_relpos.tensor_ops import Shape, Tensor, check_is_padded, exact_dtype
+from tf_relpos.tensor_checks import check_is_padded
+from tf_relpos.tensor_ops import Shape, Tensor, exact_dtype
 
 LAYER_NORM_EPSILON = 1e-6
 _ALL = ("query", "key", "value")

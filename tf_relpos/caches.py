@@ -6,7 +6,8 @@ from typing import Any
 
 from keras import ops
 
-from tf_relpos.tensor_ops import Tensor, check_index
+from tf_relpos.tensor_checks import check_index
+from tf_relpos.tensor_ops import Tensor
 
 
 def check_update_index(index: Any, T: int | None, S: int | None) -> Any:

@@ -16,16 +16,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from tf_relpos.config import check_boolean, check_whole, fits
-from tf_relpos.tensor_ops import (
-    LARGEST,
-    Shape,
-    Tensor,
-    check_index,
-    check_is_padded,
-    int32_labels,
-    known_value,
-)
+from tf_relpos.checks import check_boolean, check_whole, fits
+from tf_relpos.tensor_checks import LARGEST, check_index, check_is_padded
+from tf_relpos.tensor_ops import Shape, Tensor, int32_labels, known_value
 
 
 def check_relations(

@@ -8,8 +8,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_relpos.config import check_number
-from tf_relpos.tensor_ops import FURTHEST, Tensor, check_index, check_is_padded
+from tf_relpos.checks import check_number
+from tf_relpos.tensor_checks import FURTHEST, check_index, check_is_padded
+from tf_relpos.tensor_ops import Tensor
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")

@@ -33,7 +33,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_relpos.config import IMPLEMENTATIONS, check_choice
+from tf_relpos.checks import check_choice
+from tf_relpos.config import IMPLEMENTATIONS
 from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import (
     Tensor,

@@ -12,7 +12,7 @@ from keras import ops
 
 from tf_relpos.attention import EdgeAttention
 from tf_relpos.caches import given
-from tf_relpos.config import check_boolean, check_whole, check_window
+from tf_relpos.checks import check_boolean, check_whole, check_window
 from tf_relpos.free_axes import FreeAxes
 from tf_relpos.masks import both
 from tf_relpos.projections import is_plain, product

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from keras import ops
 
-from tf_relpos.config import check_whole
-from tf_relpos.tensor_ops import FURTHEST, Tensor, check_index
+from tf_relpos.checks import check_whole
+from tf_relpos.tensor_checks import FURTHEST, check_index
+from tf_relpos.tensor_ops import Tensor
 
 
 def relative_position_ids(

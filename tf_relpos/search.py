@@ -32,21 +32,21 @@ import keras
 import numpy as np
 from keras import ops, tree
 
-from tf_relpos.config import (
-    ALPHA,
-    BEAM_SIZE,
-    MAX_ALPHA,
-    check_number,
-    check_shape,
-    check_whole,
+from tf_relpos.candidates import log_probs_of, most_probable, sorted_top_k, special_ids
+from tf_relpos.checks import check_shape, check_whole
+from tf_relpos.config import ALPHA, BEAM_SIZE, MAX_ALPHA
+from tf_relpos.tensor_checks import (
+    check_ids,
+    check_scalar,
+    check_size,
+    is_symbolic,
 )
-from tf_relpos.tensor_ops import Tensor, check_ids, known_value, own_rows_at
+from tf_relpos.tensor_ops import Tensor, float32, known_value, own_rows_at
 
 _ALPHA_RULE = f"a number from {-MAX_ALPHA:g} to {MAX_ALPHA:g}"
 _SHARED = "shared"  # of all hypotheses of a sentence, whose order they keep
 _GROWING = "growing"  # longer at each step, which XLA does not know
 _WEIGHTS = "weights"  # of all sentences
-_CHUNK = 64  # logits that are compared at once
 _SEARCHED = ("config", "encode", "initial_cache", "step")  # what a model is searched with
 EXTRA_LENGTH = 50  # a translation may be this much longer than its source, as in tensor2tensor
 
@@ -105,11 +105,11 @@ def beam_search(
 
     Reference: Wu et al. 2016 (GNMT), Eq. 14; Vaswani et al. 2017, section 6.1.
     """
-    K = _size("beam_size", beam_size)
-    n = K if nbest is None else _size("nbest", nbest)
+    K = check_size("beam_size", beam_size)
+    n = K if nbest is None else check_size("nbest", nbest)
     if isinstance(n, int) and isinstance(K, int) and n > K:
         raise ValueError(f"`nbest` must be at most `beam_size`, {K}. Received: nbest={n}")
-    alpha = _number("alpha", alpha, _ALPHA_RULE, lambda x: -MAX_ALPHA <= x <= MAX_ALPHA)
+    alpha = check_scalar("alpha", alpha, _ALPHA_RULE, lambda x: -MAX_ALPHA <= x <= MAX_ALPHA)
     source_ids, limits, L = _source(model, source_ids, max_length)
     B = ops.shape(source_ids)[0]
     sentences = _Sentences(ops.arange(B, dtype="int32"), limits, model.encode(source_ids))
@@ -137,14 +137,14 @@ def greedy_search(model: Any, source_ids: Any, max_length: Any = None) -> tuple[
         ValueError: as for `beam_search`.
     """
 
-    def most_probable(logits, must_end, index):
-        log_probs, tokens = _most_probable(logits, must_end, 1, model)
+    def choose(logits, must_end, index):
+        log_probs, tokens = most_probable(logits, must_end, 1, model)
         best = ops.argmax(log_probs, axis=-1, keepdims=True)
         token, gained = (own_rows_at(x, best)[:, 0] for x in (tokens, log_probs))
         return ops.where(ops.isfinite(gained), token, model.config.pad_id), gained
 
     source_ids, limits, L = _source(model, source_ids, max_length)
-    return _search_one(model, source_ids, most_probable, limits, L)
+    return _search_one(model, source_ids, choose, limits, L)
 
 
 @_inference
@@ -182,15 +182,15 @@ def sample(
 
     Reference: Fan et al. 2018 (top-k); Holtzman et al. 2020 (top-p, or nucleus sampling).
     """
-    temperature = _number(
+    temperature = check_scalar(
         "temperature", temperature, "a finite number > 0", lambda x: 0 < x < math.inf
     )
     # Below float32's smallest normal number, which hardware may take for 0.
-    temperature = ops.maximum(temperature, _constant(np.finfo("float32").tiny))
+    temperature = ops.maximum(temperature, float32(np.finfo("float32").tiny))
     if top_k is not None:
         top_k = check_whole("top_k", top_k)
     if top_p is not None:
-        top_p = _number("top_p", top_p, "a number above 0 and at most 1", lambda x: 0 < x <= 1)
+        top_p = check_scalar("top_p", top_p, "a number above 0 and at most 1", lambda x: 0 < x <= 1)
     if seed is not None and not isinstance(seed, keras.random.SeedGenerator):
         seed = check_whole("seed", seed, least=0)
     source_ids, limits, L = _source(model, source_ids, max_length)
@@ -201,7 +201,7 @@ def sample(
         raise ValueError("`uniforms` take the place of `seed`. Received: both")
     else:
         uniforms = _uniforms(uniforms)
-        known = (source_ids.shape[0], None if _is_symbolic(L) else L)
+        known = (source_ids.shape[0], None if is_symbolic(L) else L)
         check_shape("uniforms", uniforms.shape, known)
     draw = _Draw(model, temperature, top_k, top_p, uniforms)
     return _search_one(model, source_ids, draw, limits, L)
@@ -223,11 +223,11 @@ class _Draw(NamedTuple):
         best = ops.max(log_probs, axis=-1, keepdims=True)
         weights = ops.exp((log_probs - best) / self.temperature)
         # -inf divided by a huge number is NaN where XLA multiplies with its reciprocal, 0.
-        weights = ops.where(possible, weights, _constant(0))
+        weights = ops.where(possible, weights, float32(0))
         cumulative = ops.cumsum(weights, axis=-1)
         if self.top_p is not None:
             possible = possible & (cumulative - weights < self.top_p * cumulative[:, -1:])
-            cumulative = ops.cumsum(ops.where(possible, weights, _constant(0)), axis=-1)
+            cumulative = ops.cumsum(ops.where(possible, weights, float32(0)), axis=-1)
         threshold = ops.take(self.uniforms, index, axis=1)[:, None] * cumulative[:, -1:]
         below = ops.sum(ops.cast(cumulative <= threshold, "int32"), axis=-1)
         # Rounding can put the threshold on the total, past the last token that can be drawn.
@@ -241,13 +241,13 @@ class _Draw(NamedTuple):
     def _candidates(self, logits, must_end):
         """Log-probabilities `[B, C]`, and whose they are; None where these are the places."""
         if self.top_k is not None:
-            log_probs, tokens = _most_probable(logits, must_end, self.top_k, self.model)
-            log_probs, places = _sorted_top_k(log_probs, min(self.top_k, log_probs.shape[-1]))
+            log_probs, tokens = most_probable(logits, must_end, self.top_k, self.model)
+            log_probs, places = sorted_top_k(log_probs, min(self.top_k, log_probs.shape[-1]))
             return log_probs, own_rows_at(tokens, places)
-        log_probs = _log_probs(logits, must_end, self.model)
+        log_probs = log_probs_of(logits, must_end, self.model)
         if self.top_p is None:
             return log_probs, None
-        return _sorted_top_k(log_probs, log_probs.shape[-1])
+        return sorted_top_k(log_probs, log_probs.shape[-1])
 
 
 class _Sentences(NamedTuple):
@@ -280,9 +280,9 @@ class _BeamSearch(NamedTuple):
 
     def start(self, sentences: _Sentences, L: Any) -> _Beam:
         """One live hypothesis, of nothing."""
-        pad_id, start_id, _ = _special_ids(self.model)
+        pad_id, start_id, _ = special_ids(self.model)
         B, K, n = ops.shape(sentences.places)[0], self.K, self.n
-        first_only = ops.where(ops.arange(K, dtype="int32") == 0, _constant(0), _constant(-np.inf))
+        first_only = ops.where(ops.arange(K, dtype="int32") == 0, float32(0), float32(-np.inf))
         return _Beam(
             index=ops.convert_to_tensor(0, "int32"),
             tokens=ops.full((B, K), start_id, dtype="int32"),
@@ -318,22 +318,22 @@ class _BeamSearch(NamedTuple):
         B, K = ops.shape(beam.tokens)[0], self.K
         logits, cache = _step(self.model, beam.tokens, beam.cache, beam.index, sentences.memory)
         must_end = ops.expand_dims(beam.index + 1 >= sentences.limits, 1)
-        log_probs, tokens = _most_probable(logits, must_end, K, self.model)  # [B, K, at least K]
+        log_probs, tokens = most_probable(logits, must_end, K, self.model)  # [B, K, at least K]
         extensions = ops.expand_dims(beam.log_probs, -1) + log_probs
         each = ops.shape(tokens)[-1]
-        log_probs, choices = _sorted_top_k(ops.reshape(extensions, (B, K * each)), K)
+        log_probs, choices = sorted_top_k(ops.reshape(extensions, (B, K * each)), K)
         parents = choices // each
         tokens = own_rows_at(ops.reshape(tokens, (B, K * each)), choices)
         ids = _write(own_rows_at(beam.ids, parents), tokens, beam.index)
         ended = tokens == self.model.config.end_id
-        scores = ops.where(ended, log_probs / self.penalty(beam.index + 1), _constant(-np.inf))
+        scores = ops.where(ended, log_probs / self.penalty(beam.index + 1), float32(-np.inf))
         scores = ops.concatenate([beam.finished_scores, scores], axis=1)
-        scores, best = _sorted_top_k(scores, self.n)
+        scores, best = sorted_top_k(scores, self.n)
         return _Beam(
             index=beam.index + 1,
             tokens=tokens,
             ids=ids,
-            log_probs=ops.where(ended, _constant(-np.inf), log_probs),
+            log_probs=ops.where(ended, float32(-np.inf), log_probs),
             finished_ids=own_rows_at(ops.concatenate([beam.finished_ids, ids], axis=1), best),
             finished_scores=scores,
             cache=_follow(cache, parents),
@@ -389,7 +389,7 @@ def _search_one(model, source_ids, pick, limits, longest):
     """One hypothesis a sentence; `pick(logits [B, V], must_end [B], index)` gives for each its
     token and the log-probability of it, `[B]`."""
     memory = model.encode(source_ids)
-    pad_id, start_id, end_id = _special_ids(model)
+    pad_id, start_id, end_id = special_ids(model)
     B = ops.shape(source_ids)[0]
 
     def is_open(index, is_over, tokens, ids, scores, cache):
@@ -399,7 +399,7 @@ def _search_one(model, source_ids, pick, limits, longest):
         logits, cache = _step(model, ops.expand_dims(tokens, 1), cache, index, memory)
         chosen, gained = pick(logits[:, 0], index + 1 >= limits, index)
         chosen = ops.where(is_over, pad_id, chosen)
-        scores = scores + ops.where(is_over, _constant(0), gained)
+        scores = scores + ops.where(is_over, float32(0), gained)
         is_over = is_over | (chosen == end_id) | (chosen == pad_id)
         return index + 1, is_over, chosen, _write(ids, chosen, index), scores, cache
 
@@ -419,10 +419,6 @@ def _search_one(model, source_ids, pick, limits, longest):
     return ids, scores
 
 
-def _special_ids(model):
-    return model.config.pad_id, model.config.start_id, model.config.end_id
-
-
 def _step(model, tokens, cache, index, memory):
     """The logits `[B, K, V]` and the cache that the model makes of the last tokens `[B, K]`."""
     found = model.step(tokens, cache, index, memory)
@@ -430,19 +426,12 @@ def _step(model, tokens, cache, index, memory):
         raise ValueError(f"`model.step` must give back logits and the cache. Received: {found!r}")
     logits, cache = found
     check_shape("logits", logits.shape, (None, None, None))
-    if max(_special_ids(model)) >= logits.shape[-1]:
+    if max(special_ids(model)) >= logits.shape[-1]:
         raise ValueError(
             f"`model.config` must have ids below the number of logits, {logits.shape[-1]}. "
-            f"Received: pad_id, start_id, end_id = {_special_ids(model)}"
+            f"Received: pad_id, start_id, end_id = {special_ids(model)}"
         )
     return logits, cache
-
-
-def _may_follow(model, token):
-    """Whether a token may: neither the padding nor the start, unless that is the end as well."""
-    pad_id, start_id, end_id = _special_ids(model)
-    allowed = (token != pad_id) & (token != start_id)
-    return allowed | (token == end_id) if end_id in (pad_id, start_id) else allowed
 
 
 def _source(model, source_ids, max_length):
@@ -460,128 +449,10 @@ def _source(model, source_ids, max_length):
     source_ids = ops.cast(source_ids, "int32")
     B, S = ops.shape(source_ids)
     if max_length is not None:
-        L = _size("max_length", max_length)
+        L = check_size("max_length", max_length)
         return source_ids, ops.full((B,), L, dtype="int32"), L
     lengths = ops.sum(ops.cast(source_ids != model.config.pad_id, "int32"), axis=1)
     return source_ids, lengths + EXTRA_LENGTH, S + EXTRA_LENGTH
-
-
-def _uniforms(values):
-    """What decides draws, float32; refused where it is known and wrong."""
-    try:
-        uniforms = ops.convert_to_tensor(values, dtype="float32")
-        known = known_value(values)
-        wrong = [] if known is None else known[~((known >= 0) & (known < 1))].tolist()
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"`uniforms` must be numbers [B, L]. Received: {values!r}") from error
-    if wrong:
-        raise ValueError(f"`uniforms` must be from 0 to below 1. Received: {wrong[0]}")
-    return uniforms
-
-
-def _size(name, value):
-    """A size >= 1: an int where it is known, or a scalar tensor of a graph."""
-    if not _is_symbolic(value):
-        return check_whole(name, value)
-    check_shape(name, value.shape, ())
-    dtype = keras.backend.standardize_dtype(value.dtype)
-    if "int" not in dtype or keras.backend.backend() == "jax":
-        raise ValueError(
-            f"`{name}` must be a whole number >= 1, known when compiled, or a scalar int tensor of "
-            f"a TensorFlow graph. Received: {name}={value!r}"
-        )
-    value = ops.cast(value, "int32")
-    known = ops.zeros((value,)).shape[0]  # a constant of the graph
-    return value if known is None else check_whole(name, known)
-
-
-def _number(name, value, rule, holds):
-    """A number that is as it must be, or a scalar tensor of which that is not known: float32."""
-    if not _is_symbolic(value):
-        value = float(value) if ops.is_tensor(value) and len(value.shape) == 0 else value
-        return _constant(check_number(name, value, rule, holds))
-    check_shape(name, value.shape, ())
-    return ops.cast(value, "float32")
-
-
-def _is_symbolic(value):
-    """Whether it is a tensor whose value is not known while a function is traced."""
-    return ops.is_tensor(value) and known_value(value) is None
-
-
-def _constant(value):
-    return ops.convert_to_tensor(value, dtype="float32")
-
-
-def _log_probs(logits, must_end, model):
-    """float32 log-probabilities of the tokens that may follow.
-
-    Padding and the start id never may, and where `must_end` (broadcast over V), the end alone.
-    """
-    log_probs = ops.log_softmax(ops.cast(logits, "float32"), axis=-1)
-    token = ops.arange(logits.shape[-1], dtype="int32")
-    is_end = token == model.config.end_id
-    allowed = _may_follow(model, token) & (is_end | ~ops.expand_dims(must_end, -1))
-    return ops.where(allowed, log_probs, _constant(-np.inf))
-
-
-def _most_probable(logits, must_end, count, model):
-    """The most probable of the tokens that may follow, without the log-probabilities of all.
-
-    Args:
-        logits: `[..., V]`.
-        must_end: bool, broadcast over `[...]`.
-        count: how many tokens, an int or a scalar int tensor.
-
-    Returns:
-        float32 log-probabilities and int32 tokens `[..., at least count or else V]`. Those that may
-        not follow have -inf; the others are most probable first, and of equal ones the first.
-    """
-    end_id = model.config.end_id
-    logits = ops.cast(logits, "float32")
-    best, tokens = _top_k(logits, count + 2)  # two of which may be the padding and the start
-    largest = best[..., :1]
-    total = largest + ops.log(ops.sum(ops.exp(logits - largest), axis=-1, keepdims=True))
-    must_end = ops.expand_dims(must_end, -1)
-    is_first = ops.arange(ops.shape(tokens)[-1], dtype="int32") == 0
-    best = ops.where(must_end, logits[..., end_id : end_id + 1], best)
-    tokens = ops.where(must_end, end_id, tokens)
-    allowed = ops.where(must_end, is_first, _may_follow(model, tokens))
-    return ops.where(allowed, best - total, _constant(-np.inf)), tokens
-
-
-def _top_k(x, count):
-    """`ops.top_k(x, count)` of `[..., V]`, or of all V, sorted; exact also among equal numbers.
-
-    The `count` largest numbers lie in those `count` chunks whose own largest are largest. Looking
-    for these first reads `x` once by a fast reduction, where TensorFlow's top-k on a CPU keeps a
-    heap, number by number.
-    """
-    *axes, V = ops.shape(x)
-    num_chunks = -(-V // _CHUNK)
-    count = ops.minimum(count, V) if ops.is_tensor(count) else min(count, V)
-    if num_chunks == 1:
-        return _sorted_top_k(x, count)
-    padding = num_chunks * _CHUNK - V
-    if padding:
-        x = ops.pad(x, [(0, 0)] * len(axes) + [(0, padding)], constant_values=-np.inf)
-    chunks = ops.reshape(x, (-1, num_chunks, _CHUNK))
-    num_chosen = ops.minimum(count, num_chunks) if ops.is_tensor(count) else min(count, num_chunks)
-    _, chosen = _sorted_top_k(ops.max(chunks, axis=-1), num_chosen)
-    chosen = ops.sort(chosen, axis=-1)  # so that of equal numbers the first is found first
-    numbers = own_rows_at(chunks, chosen)
-    largest, places = _sorted_top_k(ops.reshape(numbers, (-1, num_chosen * _CHUNK)), count)
-    first = own_rows_at(chosen, places // _CHUNK) * _CHUNK
-    shape = (*axes, count)
-    return ops.reshape(largest, shape), ops.reshape(first + places % _CHUNK, shape)
-
-
-def _sorted_top_k(x, count):
-    """`ops.top_k`, of equal numbers the first one first, which PyTorch's leaves open; int32."""
-    if keras.backend.backend() != "torch":
-        return ops.top_k(x, count)
-    places = ops.cast(ops.argsort(-x, axis=-1)[..., :count], "int32")
-    return ops.take_along_axis(x, places, axis=-1), places
 
 
 def _follow(cache, parents):
@@ -598,6 +469,19 @@ def _weights_read_once(model):
     # Copies, as a tensor made of a variable is read where it is used, which is in the loop.
     weights = [w for w in getattr(model, "weights", ()) if isinstance(w, keras.Variable)]
     return keras.StatelessScope([(weight, ops.copy(weight)) for weight in weights])
+
+
+def _uniforms(values):
+    """What decides draws, float32; refused where it is known and wrong."""
+    try:
+        uniforms = ops.convert_to_tensor(values, dtype="float32")
+        known = known_value(values)
+        wrong = [] if known is None else known[~((known >= 0) & (known < 1))].tolist()
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"`uniforms` must be numbers [B, L]. Received: {values!r}") from error
+    if wrong:
+        raise ValueError(f"`uniforms` must be from 0 to below 1. Received: {wrong[0]}")
+    return uniforms
 
 
 def _write(ids, tokens, index):

@@ -14,9 +14,6 @@ from keras import ops
 Tensor = Any  # of the backend, of NumPy, or symbolic: Keras has no name for all three
 Shape = tuple[int | None, ...]
 
-LARGEST = 2**31 - 1  # of int32
-FURTHEST = 2**30  # lengths and distances: int32 holds the sums of two
-
 
 def known_value(tensor: Tensor) -> np.ndarray | None:
     """The value of a tensor, or None of one that has no value yet (in a graph, under XLA, in an
@@ -27,6 +24,10 @@ def known_value(tensor: Tensor) -> np.ndarray | None:
         return np.asarray(ops.convert_to_numpy(tensor))
     except (TypeError, ValueError, RuntimeError):
         return None
+
+
+def float32(value: Any) -> Tensor:
+    return ops.convert_to_tensor(value, dtype="float32")
 
 
 def has_value(x: Tensor) -> bool:
@@ -40,69 +41,6 @@ def has_value(x: Tensor) -> bool:
 def is_named(size: Any) -> bool:
     """Whether a size has a name alone, as in exports of JAX's and PyTorch's for any size."""
     return not (size is None or isinstance(size, int) or ops.is_tensor(size))
-
-
-def check_is_padded(name: str, x: Tensor) -> None:
-    """Refuses TensorFlow's ragged tensors.
-
-    Raises:
-        ValueError: it is one.
-    """
-    if getattr(x, "ragged_rank", None) is not None:
-        raise ValueError(
-            f"`{name}` must be padded to one length (`to_tensor()`), and masked. Received: a "
-            f"{type(x).__name__} of shape {tuple(x.shape)}"
-        )
-
-
-def check_ids(name: str, ids: Any, vocabulary_size: int | None) -> Any:
-    """Returns ids of tokens, lists as an array.
-
-    Raises:
-        ValueError: they are no integers, not of one length, or, where the values are known, one is
-            not from 0 to `vocabulary_size` - 1, which is None where it is not known.
-    """
-    try:
-        array = ids if hasattr(ids, "dtype") else np.asarray(ids)
-        dtype = keras.backend.standardize_dtype(array.dtype)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"`{name}` must be ids [B, S], padded to one length. Received: {ids!r}"
-        ) from error
-    check_is_padded(name, array)
-    if "int" not in dtype:
-        raise ValueError(f"`{name}` must hold integer ids. Received: dtype={dtype}")
-    values = known_value(array)
-    if values is None:
-        return array
-    above = LARGEST if vocabulary_size is None else vocabulary_size
-    wrong = values[(values < 0) | (values >= above)]
-    if wrong.size:
-        raise ValueError(f"`{name}` must hold ids from 0 to {above - 1}. Received: {wrong.flat[0]}")
-    return array
-
-
-def check_index(name: str, value: Any, least: int = 0) -> int | Tensor:
-    """A position, a length or a distance: an int where its value is known, else a scalar int32
-    tensor.
-
-    Raises:
-        ValueError: it is no whole number, or not one from `least` to 2^30.
-    """
-    known = known_value(value)
-    dtype = keras.backend.standardize_dtype(value.dtype) if known is None else known.dtype.name
-    if "int" not in dtype or len((value if known is None else known).shape):
-        raise ValueError(
-            f"`{name}` must be a whole number, or a scalar tensor of one. Received: "
-            f"{name}={value!r}"
-        )
-    if known is None:
-        return ops.cast(value, "int32")
-    if not least <= known <= FURTHEST:
-        raise ValueError(
-            f"`{name}` must be a whole number from {least} to {FURTHEST}. Received: {name}={known}"
-        )
-    return int(known)
 
 
 def int32_labels(relations: Tensor, num_labels: int) -> Tensor:

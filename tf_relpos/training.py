@@ -9,8 +9,9 @@ import keras
 import numpy as np
 from keras import ops
 
-from tf_relpos.config import check_number, check_rate, check_shape, check_whole
-from tf_relpos.tensor_ops import Tensor, check_is_padded, known_value
+from tf_relpos.checks import check_number, check_rate, check_shape, check_whole
+from tf_relpos.tensor_checks import check_is_padded
+from tf_relpos.tensor_ops import Tensor, known_value
 
 _LEAST_INT32 = -(2**31)
 

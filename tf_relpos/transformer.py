@@ -21,11 +21,13 @@ from tf_relpos.blocks import (
     EncoderBlock,
     Past,
 )
-from tf_relpos.config import TransformerConfig, check_shape
+from tf_relpos.checks import check_shape
+from tf_relpos.config import TransformerConfig
 from tf_relpos.lean_layers import Dropout, LayerNormalization
 from tf_relpos.parts import freeze_parts, give_own_policies, own_policies
 from tf_relpos.positions import SinusoidalPositionEncoding
-from tf_relpos.tensor_ops import Tensor, check_ids
+from tf_relpos.tensor_checks import check_ids
+from tf_relpos.tensor_ops import Tensor
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")

@@ -22,8 +22,8 @@ from tf_relpos import (
     beam_search,
     greedy_search,
     sample,
-    search,
 )
+from tf_relpos.candidates import top_k
 
 INTEGERS = ("int64", "int8", "uint8", "uint32")
 NO_NUMBERS = (float("nan"), float("inf"), "0.6", None, True)
@@ -590,7 +590,7 @@ def test_the_largest_of_many_are_found_by_chunks(rng, size, count, mode):
     many = rng.integers(0, 3, (2, 3, size)).astype("float32")
     many[0, 1, : size // 2] = -np.inf
     for x in (few, many):
-        run = compile_function(lambda t: search._top_k(t["x"], count), mode, {"x": x})
+        run = compile_function(lambda t: top_k(t["x"], count), mode, {"x": x})
         largest, places = run({"x": x})
         expected = np.argsort(-x, axis=-1, kind="stable")[..., :count]
         np.testing.assert_array_equal(places, expected)
