@@ -27,11 +27,14 @@ class AblateFlags(StartFlags):
     several with commas between, model_dim=192,num_heads=6"""
     seeds: int = 1
     """runs of each row, with the seeds 1, 2, ..."""
+    jobs: int = 1
+    """runs that are trained at a time, each in a process with its share of the cores, or of the
+    GPUs"""
     output: str | None = None
     """where the runs and the table go; ablation/<corpus> unless given"""
 
     def __post_init__(self) -> None:
-        check_positive(self, "seeds")
+        check_positive(self, "seeds", "jobs")
 
 
 def main(arguments: Sequence[str]) -> int:

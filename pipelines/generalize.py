@@ -53,11 +53,14 @@ class GeneralizeFlags(StartFlags):
     distance k; relative and sinusoidal unless given"""
     seeds: int = 1
     """runs of each model, with the seeds 1, 2, ..."""
+    jobs: int = 1
+    """runs that are trained at a time, each in a process with its share of the cores, or of the
+    GPUs"""
     output: str | None = None
     """where texts, runs and scores go; generalization/<corpus> unless given"""
 
     def __post_init__(self) -> None:
-        check_positive(self, "seeds")
+        check_positive(self, "seeds", "jobs")
         rows_named(self.rows or [])
         unused = ("share", "bins") if self.commands else ("longest",)
         for name in unused:
@@ -120,8 +123,10 @@ def _generalize(asked: Asked, output: Path) -> list[Path] | signal.Signals:
         check_cutoffs,
         check_words,
     )
+    from pipelines.reproduction.parallel import Machine
     from pipelines.training.devices import make_strategy
 
+    machine = Machine.of(asked.flags.jobs) if asked.flags.jobs > 1 else None
     make_strategy(asked.config.training)  # before TensorFlow reads the text
     flags, corpus = asked.flags, asked.corpus
     assert corpus  # since --prepared is refused
@@ -136,7 +141,13 @@ def _generalize(asked: Asked, output: Path) -> list[Path] | signal.Signals:
         task = TextTask(corpus, flags.share or _SHARE, flags.bins or _BINS)
     rows = rows_named(flags.rows or ["relative", "sinusoidal"])
     return generalize(
-        task, rows, asked.config, seeds=flags.seeds, output=output, corpus=corpus.name
+        task,
+        rows,
+        asked.config,
+        seeds=flags.seeds,
+        output=output,
+        corpus=corpus.name,
+        machine=machine,
     )
 
 

@@ -30,13 +30,16 @@ class ReproduceFlags(StartFlags):
     values, neither"""
     seeds: int = 1
     """runs of each row, with the seeds 1, 2, ..."""
+    jobs: int = 1
+    """runs that are trained at a time, each in a process with its share of the cores, or of the
+    GPUs"""
     output: str | None = None
     """where the runs and the tables go; reproduction/<corpus> unless given"""
 
     def __post_init__(self) -> None:
         if self.table not in TABLES:
             raise InputError(f"table must be 1, 2 or 3, got {self.table}")
-        check_positive(self, "seeds")
+        check_positive(self, "seeds", "jobs")
         TABLES[self.table].chosen(self.rows or [])
 
 

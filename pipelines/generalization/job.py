@@ -13,14 +13,23 @@ from pipelines.files.atomic import one_at_a_time
 from pipelines.generalization.report import write_report
 from pipelines.generalization.results import Text, results
 from pipelines.generalization.tasks import Task
+from pipelines.reproduction.parallel import Machine
+from pipelines.reproduction.remaining import train_remaining
 from pipelines.reproduction.results import check_finished
-from pipelines.reproduction.runs import finished_of, runs_of, train_remaining
+from pipelines.reproduction.runs import finished_of, runs_of
 from pipelines.reproduction.tables import Row
 from pipelines.training.job import prepare_text
 
 
 def generalize(
-    task: Task, rows: Sequence[Row], config: RunConfig, *, seeds: int, output: Path, corpus: str
+    task: Task,
+    rows: Sequence[Row],
+    config: RunConfig,
+    *,
+    seeds: int,
+    output: Path,
+    corpus: str,
+    machine: Machine | None = None,
 ) -> list[Path] | signal.Signals:
     """Trains models on short sentences, and writes how they translate longer ones.
 
@@ -31,6 +40,7 @@ def generalize(
         seeds: runs of each model on each text.
         output: the directory; `prepared` in it has the texts, `runs` the runs.
         corpus: the name of the whole text.
+        machine: what to divide among several runs at a time, if there are to be several.
 
     Returns:
         The files that were written, or the signal that ended training early.
@@ -57,7 +67,8 @@ def generalize(
     for (_, longest), several in runs.items():
         check_finished(several, "test", len(references[longest]))
     every = {run.path: run for several in runs.values() for run in several}  # k = 16 is two rows
-    for ended_by in train_remaining(sorted(every.values(), key=lambda run: run.seed)):
+    by_seed = sorted(every.values(), key=lambda run: run.seed)
+    for ended_by in train_remaining(by_seed, machine):
         if ended_by:
             return ended_by
         write()

@@ -17,7 +17,7 @@ def make_table(asked: Asked, table: Table, rows: Sequence[Row], directory: str) 
     """Trains what a table needs, writes it and prints it.
 
     Args:
-        asked: by the flags, which have `seeds` and `output`.
+        asked: by the flags, which have `seeds`, `jobs` and `output`.
         table: which.
         rows: those to train.
         directory: what is written lies in, unless there is an `output`.
@@ -46,5 +46,6 @@ def make_table(asked: Asked, table: Table, rows: Sequence[Row], directory: str) 
         output=output,
         corpus=corpus,
         prepared_directory=flags.prepared,
+        jobs=flags.jobs,
     )
     return tell_of_table(found, output)

@@ -10,9 +10,11 @@ from pipelines.config import RunConfig
 from pipelines.corpora.corpus import Corpus
 from pipelines.data.preparation import open_prepared
 from pipelines.files.atomic import one_at_a_time
+from pipelines.reproduction.parallel import Machine
+from pipelines.reproduction.remaining import train_remaining
 from pipelines.reproduction.report import write_table
 from pipelines.reproduction.results import Text, check_finished, results
-from pipelines.reproduction.runs import finished_of, runs_of, train_remaining
+from pipelines.reproduction.runs import finished_of, runs_of
 from pipelines.reproduction.tables import Row, Table
 from pipelines.training.devices import make_strategy
 from pipelines.training.job import as_prepared, prepare_text
@@ -27,6 +29,7 @@ def reproduce(
     output: Path,
     corpus: Corpus | None = None,
     prepared_directory: str | None = None,
+    jobs: int = 1,
 ) -> list[Path] | signal.Signals:
     """Trains what a table needs, and writes it.
 
@@ -38,6 +41,7 @@ def reproduce(
         output: the directory; `runs` in it is what all tables share, and `prepared` the text.
         corpus: the text, or
         prepared_directory: what `pipelines.prepare` made of it.
+        jobs: runs at a time, each in a process of its own if there are several.
 
     Returns:
         The files of the table, or the signal that ended training early.
@@ -46,6 +50,7 @@ def reproduce(
         InputError: the user has to change something; before anything is trained, if that can be
             known.
     """
+    machine = Machine.of(jobs) if jobs > 1 else None
     make_strategy(config.training)  # before TensorFlow reads the text
     if corpus is not None:
         prepared = prepare_text(config, corpus, output / "prepared")
@@ -76,7 +81,7 @@ def reproduce(
 
     for several in runs.values():
         check_finished(several, split, len(text.references))
-    for ended_by in train_remaining(chosen):
+    for ended_by in train_remaining(chosen, machine):
         if ended_by:
             return ended_by
         write()

@@ -1,31 +1,26 @@
-"""The training runs behind a table: what remains of them is trained, one after the other."""
+"""The training runs behind a table."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import gc
-import logging
 import signal
-import statistics
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from pipelines.config import RunConfig
-from pipelines.data.preparation import Prepared
+from pipelines.data.preparation import Prepared, open_prepared
 from pipelines.errors import InputError, first_line
 from pipelines.files.atomic import write_text
 from pipelines.files.checksums import sha256
 from pipelines.files.records import read_json, write_json
-from pipelines.progress import duration
 from pipelines.reproduction.tables import Row
 from pipelines.run.directory import RunDirectory
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -53,6 +48,31 @@ class Run:
     @property
     def seed(self) -> int:
         return self.config.training.seed
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Run:
+        """The inverse of `to_dict`.
+
+        Raises:
+            InputError: the text has gone or cannot be read.
+        """
+        return cls(
+            Path(values["path"]),
+            RunConfig.from_dict(values["config"]),
+            open_prepared(values["prepared"]),
+            values["arrays"],
+            values["split"],
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """What JSON takes, for another process."""
+        return {
+            "path": str(self.path),
+            "config": self.config.to_dict(),
+            "prepared": str(self.prepared.directory),
+            "arrays": self.arrays,
+            "split": self.split,
+        }
 
     @property
     def _record_path(self) -> Path:
@@ -239,31 +259,3 @@ def runs_of(
 def finished_of(runs: Iterable[Run]) -> list[Run]:
     """Those of some runs that are finished."""
     return [run for run in runs if run.is_finished()]
-
-
-def train_remaining(runs: Sequence[Run]) -> Iterator[signal.Signals | None]:
-    """Trains those that are not finished, and says before each how many there are and how long.
-
-    Yields:
-        None after each run that is finished, and the signal after one that it has ended early,
-        which is the last.
-
-    Raises:
-        InputError: a run cannot be gone on with, or was trained for longer; before any is trained.
-    """
-    remaining = [run for run in runs if not run.is_finished()]
-    for run in remaining:
-        run.check_continues()
-    minutes = [run.record()["minutes"] for run in runs if run not in remaining]
-    for number, run in enumerate(remaining):
-        left = len(remaining) - number
-        time_left = duration(60 * statistics.mean(minutes) * left) if minutes else "unknown"
-        _LOG.info(
-            f"run {len(runs) - left + 1} of {len(runs)}: {run.path.name}; "
-            f"{len(runs) - left} finished, {left} left, time left {time_left}"
-        )
-        ended_by = run.train()
-        yield ended_by
-        if ended_by:
-            return
-        minutes.append(run.record()["minutes"])

@@ -11,9 +11,10 @@ import pytest
 from pipelines.config import default_config
 from pipelines.errors import InputError
 from pipelines.reproduction import runs
+from pipelines.reproduction.remaining import train_remaining
 from pipelines.reproduction.report import markdown
 from pipelines.reproduction.results import Text, results
-from pipelines.reproduction.runs import runs_of, train_remaining
+from pipelines.reproduction.runs import runs_of
 from pipelines.reproduction.tables import TABLES
 
 REFERENCES = [f"the {n} old dogs and {n} cats sleep behind the house" for n in range(40)]

@@ -1,0 +1,57 @@
+"""What remains of some runs is trained: one after the other, or several at a time."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import statistics
+from collections.abc import Iterator, Sequence
+
+from pipelines.progress import duration
+from pipelines.reproduction.parallel import Machine, train_at_once
+from pipelines.reproduction.runs import Run
+
+_LOG = logging.getLogger(__name__)
+
+
+def train_remaining(
+    runs: Sequence[Run], machine: Machine | None = None
+) -> Iterator[signal.Signals | None]:
+    """Trains those that are not finished, and says before each how many there are and how long.
+
+    Args:
+        runs: all of them.
+        machine: what to divide among several at a time; None trains one after the other, here.
+
+    Yields:
+        None after each run that is finished, and the signal after one that it has ended early,
+        which is the last.
+
+    Raises:
+        InputError: a run cannot be gone on with, or was trained for longer; before any is trained.
+    """
+    remaining = [run for run in runs if not run.is_finished()]
+    for run in remaining:
+        run.check_continues()
+    minutes = [run.record()["minutes"] for run in runs if run not in remaining]
+    at_once = min(machine.jobs, len(remaining)) if machine else 1
+
+    def tell(run: Run) -> None:
+        done = [*minutes, *(run.record()["minutes"] for run in remaining if run.is_finished())]
+        left = len(runs) - len(done)
+        rounds = -(-left // at_once)
+        time_left = duration(60 * statistics.mean(done) * rounds) if done else "unknown"
+        _LOG.info(
+            f"run {len(minutes) + remaining.index(run) + 1} of {len(runs)}: {run.path.name}; "
+            f"{len(done)} finished, {left} left, time left {time_left}"
+        )
+
+    if machine and remaining:
+        yield from train_at_once(remaining, machine.divided(at_once), tell)
+        return
+    for run in remaining:
+        tell(run)
+        ended_by = run.train()
+        yield ended_by
+        if ended_by:
+            return
