@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.command_line import checkpoint_flag, parse_flags, run
-from pipelines.errors import InputError
+from pipelines.errors import InputError, check_files
+from pipelines.files.atomic import check_files_writable
 from pipelines.files.pictures import check_can_draw
 from pipelines.importing import load_keras
 
@@ -33,7 +34,11 @@ class InspectFlags:
 
     def __post_init__(self) -> None:
         if Path(self.output).suffix.lower() not in (".html", ".htm"):
-            raise InputError(f"output must end in .html, got {self.output}")
+            raise InputError(f"output must be a name that ends in .html, got {self.output}")
+        check_files(self, "output")
+        pictures = Path(self.output).with_suffix("")
+        if pictures.exists() and not pictures.is_dir():
+            raise InputError(f"output needs a directory {pictures} for its pictures, got a file")
         for name in ("sentence", "target"):
             text = getattr(self, name)
             if text is not None and not text.strip():
@@ -43,8 +48,9 @@ class InspectFlags:
 def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(InspectFlags, DESCRIPTION, "python -m pipelines.inspect", arguments)
     check_can_draw()
+    check_files_writable(flags, "output")
     load_keras()
-    from pipelines.inspection.attention import check_has_two_terms, look, tables
+    from pipelines.inspection.attention import check_has_two_terms, check_lengths, look, tables
     from pipelines.inspection.page import Told, write_page
     from pipelines.run.directory import RunDirectory
     from pipelines.translators.base import CutSources
@@ -53,8 +59,9 @@ def main(arguments: Sequence[str]) -> None:
     loaded = load_run(RunDirectory(flags.run_dir), flags.checkpoint)
     check_has_two_terms(loaded)
     translator = Translator.of(loaded)
-    CutSources(translator).tell([flags.sentence])
     target = flags.target
+    check_lengths(loaded, sentence=flags.sentence, **({} if target is None else {"target": target}))
+    CutSources(translator).tell([flags.sentence])
     if target is None:
         (target,) = translator.translate([flags.sentence])
         if not target:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 from keras import ops
 
 from pipelines.data.dataset import START_ID
@@ -115,6 +116,20 @@ def check_has_two_terms(loaded: LoadedRun) -> None:
         )
 
 
+def check_lengths(loaded: LoadedRun, **texts: str) -> None:
+    """Checks that each text, by the name of its argument, is as long as can be shown.
+
+    Raises:
+        InputError: one has no subwords, or more.
+    """
+    for name, text in texts.items():
+        (ids,) = loaded.tokenizer.encode(tf.constant([text]))
+        if not 1 < len(ids) <= MAX_SUBWORDS:
+            raise InputError(
+                f"{name} must have 1 to {MAX_SUBWORDS - 1} subwords, got {len(ids) - 1}"
+            )
+
+
 def look(loaded: LoadedRun, sentence: str, target: str) -> list[Attention]:
     """All attentions of a model that is told a sentence and its translation.
 
@@ -127,13 +142,9 @@ def look(loaded: LoadedRun, sentence: str, target: str) -> list[Attention]:
             terms that are to be shown.
     """
     check_has_two_terms(loaded)
+    check_lengths(loaded, sentence=sentence, target=target)
     (batch,) = pair_batches(loaded, [sentence], [target])
     source_ids, target_ids = batch.source_ids[0].numpy(), batch.target_ids[0].numpy()
-    for name, ids in (("sentence", source_ids), ("target", target_ids)):
-        if not 1 < len(ids) <= MAX_SUBWORDS:
-            raise InputError(
-                f"{name} must have 1 to {MAX_SUBWORDS - 1} subwords, got {len(ids) - 1}"
-            )
     tokenizer = read_model(RunDirectory(loaded.path).tokenizer_path)
     source, predicted, given = (
         [tokenizer.id_to_piece(int(i)) for i in ids]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import queue
 import signal
@@ -23,6 +24,8 @@ import tensorflow as tf
 
 from pipelines.errors import InputError
 from pipelines.reproduction.runs import Run
+
+_LOG = logging.getLogger(__name__)
 
 _HEARD = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _ERROR = "error: "
@@ -85,7 +88,8 @@ class Machine(NamedTuple):
 def train_at_once(
     runs: Sequence[Run], shares: Sequence[Share], began: Callable[[Run], None]
 ) -> Iterator[signal.Signals | None]:
-    """Trains runs, as many at a time as there are shares. Each line that one prints has its name.
+    """Trains runs, as many at a time as there are shares. Each line that one prints is
+    logged, behind its name.
 
     SIGINT, SIGTERM and SIGHUP are passed on to them, as often as they come, and no other is begun.
 
@@ -192,12 +196,12 @@ class _Process:
         self._thread.start()
 
     def _follow(self, output: IO[str], ended: queue.SimpleQueue[_Process]) -> None:
-        """Prints its lines until there are no more, and tells that it has ended."""
+        """Logs its lines until there are no more, and tells that it has ended."""
         for line in output:
             if line.startswith(_ERROR):  # told by who is told of its end
                 self._error = line.removeprefix(_ERROR).strip()
             else:
-                print(f"{self._name}: {line}", end="", flush=True)
+                _LOG.info("%s: %s", self._name, line.rstrip("\n"))
         self.status = self._process.wait()
         ended.put(self)
 

@@ -176,18 +176,33 @@ def test_the_translation_is_the_models_own_unless_given(trained_run, tmp_path, m
         ({"sentence": "dog"}, "the following arguments are required: --run_dir"),
         ({"run_dir": "x", "sentence": " "}, "sentence must not be empty, got ' '"),
         ({"run_dir": "x", "sentence": "a", "target": ""}, "target must not be empty, got ''"),
-        ({"run_dir": "x", "sentence": "a", "output": "a.png"}, "output must end in .html, got"),
+        ({"run_dir": "x", "sentence": "a", "output": "a.png"}, "ends in .html, got a.png"),
+        ({"run_dir": "x", "sentence": "a", "output": ".html"}, "ends in .html, got .html"),
+        (
+            {"run_dir": "x", "sentence": "a", "output": "there.html"},
+            "output must be a file, got a directory, there.html",
+        ),
+        (
+            {"run_dir": "x", "sentence": "a", "output": "taken.html"},
+            "output needs a directory taken for its pictures, got a file",
+        ),
+        (
+            {"run_dir": "x", "sentence": "a", "output": "taken/a.html"},
+            "output taken/a.html",
+        ),
         ({"run_dir": "absent", "sentence": "a"}, "there is no run directory absent"),
-        ({"sentence": "dog " * 130, "target": "a"}, "sentence must have 1 to 127 subwords, got"),
+        ({"sentence": "dog " * 130}, "sentence must have 1 to 127 subwords, got"),
         ({"sentence": "a", "target": "dog " * 130}, "target must have 1 to 127 subwords, got"),
     ],
 )
 def test_mistakes_are_one_line(write, tmp_path, monkeypatch, capfd, flags, message):
     monkeypatch.chdir(tmp_path)
-    if "target" in flags and "run_dir" not in flags:
+    (tmp_path / "there.html").mkdir()
+    (tmp_path / "taken").touch()
+    if flags["sentence"] != "dog" and "run_dir" not in flags:
         flags = {"run_dir": write(tmp_path / "run"), **flags}
     arguments = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
     assert call(inspect.main, arguments, monkeypatch) == 2
     told = capfd.readouterr().err
     assert told.startswith("error: ") and message in told and told.count("\n") == 1
-    assert not list(tmp_path.glob("*.html"))
+    assert {path.name for path in tmp_path.iterdir()} <= {"there.html", "taken", "run"}

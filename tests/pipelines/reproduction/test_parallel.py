@@ -118,10 +118,11 @@ class Command:
     def __init__(self, corpus, output):
         self.output = Path(output)
         asked = arguments(corpus, output, "keys", "values", steps=100_000, checkpoint_every=50)
-        self.log = (self.output.parent / "log").open("w+")
-        self.process = subprocess.Popen(
-            command("reproduce", asked), cwd=ROOT, env=ENVIRONMENT, stdout=self.log, stderr=self.log
-        )
+        self.log = self.output.parent / "log"
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                command("reproduce", asked), cwd=ROOT, env=ENVIRONMENT, stdout=log, stderr=log
+            )
 
     def runs(self):
         return [RunDirectory(self.output / "runs" / ROWS[row]) for row in ("keys", "values")]
@@ -133,8 +134,7 @@ class Command:
         return [int(pid) for pid in children.split() if b"one_run" in command_of(pid)]
 
     def told(self):
-        self.log.seek(0)
-        return self.log.read()
+        return self.log.read_text()
 
 
 def command_of(pid):
@@ -143,7 +143,7 @@ def command_of(pid):
     return b""
 
 
-def wait_until(holds, seconds=120):
+def wait_until(holds, seconds=300):
     end = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < end, "it has not come true"
@@ -162,7 +162,6 @@ def begun(corpus, tmp_path):
     finally:
         found.process.kill()
         found.process.wait()
-        found.log.close()
 
 
 @needs_cores
@@ -171,7 +170,7 @@ def begun(corpus, tmp_path):
 def test_a_signal_ends_all_runs_and_the_same_command_goes_on(begun, corpus, number):
     found, _ = begun
     found.process.send_signal(number)
-    assert found.process.wait(60) == 128 + number
+    assert found.process.wait(300) == 128 + number
     told = found.told()
     assert told.count(f"{number.name}: saving after this step") == 2
     assert told.endswith(f"stopped; the same command resumes from {found.output}\n")
@@ -180,7 +179,7 @@ def test_a_signal_ends_all_runs_and_the_same_command_goes_on(begun, corpus, numb
         wait_until(lambda: again.told().count("-k16-seed1: resumed at step ") == 2)
     finally:
         again.process.terminate()
-        assert again.process.wait(60) == 128 + signal.SIGTERM
+        assert again.process.wait(300) == 128 + signal.SIGTERM
 
 
 @needs_cores
@@ -188,7 +187,7 @@ def test_a_signal_ends_all_runs_and_the_same_command_goes_on(begun, corpus, numb
 def test_a_run_that_is_killed_ends_the_others(begun):
     found, children = begun
     os.kill(children[0], signal.SIGKILL)
-    assert found.process.wait(60) == 2
+    assert found.process.wait(300) == 2
     last = found.told().splitlines()[-1]
     assert last.startswith("error: ") and last.endswith(
         "-k16-seed1: its process was ended by SIGKILL; the same command resumes"
@@ -216,5 +215,6 @@ def test_a_mistake_in_a_run_is_told_as_its_own(corpus, tmp_path):
     asked = arguments(corpus, tmp_path, "keys", "values", steps=50, learning_rate_scale=1e30)
     done = run_command("reproduce", asked)
     assert done.returncode == 2
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
-    assert "-k16-seed1: " in done.stderr and "loss" in done.stderr
+    told = done.stderr.splitlines()
+    assert [line for line in told if line.startswith("error: ")] == told[-1:]
+    assert "-k16-seed1: loss or gradient is no longer finite" in told[-1]
