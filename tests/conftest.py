@@ -101,6 +101,30 @@ def _log_as_it_was():
     log.handlers, log.level, log.propagate = before
 
 
+@pytest.fixture
+def run(tmp_path):
+    """The directory of a training run that has been started, without a checkpoint."""
+    from tests.support.runs import open_run
+
+    return open_run(tmp_path / "run")
+
+
+@pytest.fixture
+def refusal(monkeypatch, capfd):
+    """Runs a command line that has to refuse and to print no result; gives its message."""
+    from tests.support.refusals import message_of
+    from tests.support.runs import call
+
+    def refusal(main, arguments, **options):
+        capfd.readouterr()  # of what was run before
+        status = call(main, arguments, monkeypatch)
+        output, errors = capfd.readouterr()
+        assert output == ""
+        return message_of(status, errors, **options)
+
+    return refusal
+
+
 @pytest.fixture(scope="session")
 def corpus(tmp_path_factory):
     """A directory with the text of the small task in `runs`."""

@@ -4,14 +4,14 @@ import importlib.util
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 
 import pytest
 
 from tests.support.documents import DOCUMENTS, HOW_TO, PAGES, blocks, commands, name, read
 from tests.support.exported_forms import write_run
-from tests.support.runs import ENVIRONMENT, MODEL, ROOT, flags, run_command, write_corpus
+from tests.support.layer_checks import run_python
+from tests.support.runs import MODEL, ROOT, flags, run_command, run_process, write_corpus
 from tests.support.serving_model import exported
 
 pytestmark = pytest.mark.tensorflow_only
@@ -62,15 +62,8 @@ def workplace(tmp_path_factory):
 
 def run_shell(command, workplace):
     """Runs a line as documents show it, redirections included; `python` is this one."""
-    result = subprocess.run(
-        command.replace("python -m", f"{shlex.quote(sys.executable)} -m"),
-        shell=True,
-        cwd=workplace,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = command.replace("python -m", f"{shlex.quote(sys.executable)} -m")
+    result = run_process(["sh", "-c", command], cwd=workplace)
     assert result.returncode == 0, f"{command}\n{result.stderr}"
     return result.stdout
 
@@ -137,19 +130,6 @@ def test_exports(workplace):
         if "://" not in command:
             output = run_shell(command, directory) or (directory / "news.de").read_text()
             assert output.count("\n") in (2, 8), command
-
-
-def run_python(code, directory):
-    result = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=directory,
-        env=ENVIRONMENT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr
-    return result.stdout
 
 
 @pytest.mark.parametrize(

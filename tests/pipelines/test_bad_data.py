@@ -7,7 +7,6 @@ of SentencePiece itself; the arrays on disk have to agree with both.
 import gzip
 import re
 import shutil
-import subprocess
 import tempfile
 from contextlib import nullcontext
 from pathlib import Path
@@ -24,7 +23,8 @@ from pipelines.data.preparation import prepare
 from pipelines.data.tokenizer import Tokenizer, train_tokenizer
 from pipelines.errors import InputError
 from pipelines.translate import groups_as_they_come
-from tests.support.runs import ENVIRONMENT, ROOT, call, command, flags, pairs
+from tests.support.refusals import message_of, refused
+from tests.support.runs import call, command, flags, pairs, run_process
 
 pytestmark = pytest.mark.tensorflow_only
 
@@ -128,12 +128,6 @@ def encode(model):
     return lambda line: [*processor.encode(line), END]
 
 
-def one_line(error):
-    message = str(error.value)
-    assert message and "\n" not in message
-    return message
-
-
 def check_preparation(data, model, encode):
     """Prepares the two files and compares everything on disk with what should be there."""
     texts = [text_of(side) for side in data]
@@ -154,7 +148,7 @@ def check_preparation(data, model, encode):
         for path, bytes_ in zip(paths, data, strict=True):
             path.write_bytes(bytes_)
         directory = Path(place) / "prepared"
-        with nullcontext() if kept else pytest.raises(InputError) as refused:
+        with nullcontext() if kept else refused() as refusal:
             prepared = prepare(
                 TextFileCorpus(*paths, *paths),
                 directory,
@@ -163,8 +157,9 @@ def check_preparation(data, model, encode):
                 num_shapes=3,
                 tokenizer=model,
             )
-        if refused:
-            message = one_line(refused)
+        if refusal:
+            message = str(refusal.value)
+            assert message
             if good:
                 counts = ", ".join(f"{count:,} {reason}" for reason, count in dropped.items())
                 assert message == f"no training pairs are left to write (dropped: {counts})"
@@ -236,12 +231,10 @@ def test_reading_gives_the_lines_or_one_line_of_error(data):
     with tempfile.NamedTemporaryFile() as file:
         file.write(data)
         file.flush()
-        with nullcontext() if expected is not None else pytest.raises(InputError) as refused:
+        with nullcontext() if expected is not None else refused(re.escape(file.name)):
             assert list(read_lines(file.name)) == expected
             groups = list(groups_as_they_come(read_lines(file.name), 3))
             assert [line for group in groups for line in group] == expected
-        if refused:
-            assert file.name in one_line(refused)
 
 
 @examples(200)
@@ -287,9 +280,7 @@ def test_subwords_are_learnt_from_any_text_or_it_is_refused(odd, ordinary):
 
 
 def run_on_bytes(module, arguments, stdin=b""):
-    return subprocess.run(
-        command(module, arguments), cwd=ROOT, env=ENVIRONMENT, input=stdin, capture_output=True
-    )
+    return run_process(command(module, arguments), input=stdin, text=False)
 
 
 GOOD = "".join(f"{source}\n" for source, _ in pairs(300, seed=2)).encode()
@@ -310,8 +301,8 @@ def test_prepare_says_one_line(tmp_path, sides):
         vocabulary_size=VOCABULARY_SIZE,
     )
     result = run_on_bytes("prepare", arguments)
-    assert result.returncode == 2 and result.stdout == b""
-    assert re.fullmatch(rb"(learning 288 subwords from s\n)?error: [^\n]+\n", result.stderr)
+    assert result.stdout == b""
+    assert message_of(result.returncode, result.stderr.decode(), "learning 288 subwords from s")
     assert not list((tmp_path / "prepared").glob("train*"))
 
 
@@ -325,10 +316,9 @@ def test_translate_answers_each_line_up_to_the_one_it_cannot_read(trained_run):
     answers = result.stdout.decode().split("\n")
     assert len(answers) == len(ANY_TEXT) + 1 and answers[-1] == ""
     assert answers[ANY_TEXT.index("c a f")] == "6 1 3"
-    assert result.returncode == 2
     number = len(ANY_TEXT) + 1
-    error = rf"error: text must be UTF-8, but line {number} of standard input is not .*\n"
-    assert re.fullmatch(error, result.stderr.decode())
+    told = message_of(result.returncode, result.stderr.decode())
+    assert told.startswith(f"text must be UTF-8, but line {number} of standard input is not ")
 
 
 def test_evaluate_scores_any_text(trained_run, tmp_path, monkeypatch, capfd):

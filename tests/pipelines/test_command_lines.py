@@ -16,7 +16,17 @@ from pipelines.commands import COMMANDS
 from pipelines.run.directory import RunDirectory
 from pipelines.run.models import build_model
 from tests.support.layer_checks import assert_close
-from tests.support.runs import ENVIRONMENT, ROOT, call, command, history, run_command, train_flags
+from tests.support.refusals import message_of
+from tests.support.runs import (
+    ENVIRONMENT,
+    ROOT,
+    call,
+    command,
+    content_of,
+    history,
+    run_command,
+    train_flags,
+)
 from tf_relpos.config import ALPHA, BEAM_SIZE
 
 pytestmark = pytest.mark.tensorflow_only
@@ -120,14 +130,14 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(corpus, uninterrupted
     assert_close(weights, last_weights(uninterrupted)[1], tolerance=1e-4)
 
 
-def test_more_steps_continue_a_finished_run(corpus, uninterrupted, monkeypatch, capfd):
+def test_more_steps_continue_a_finished_run(corpus, uninterrupted, monkeypatch, capfd, refusal):
     arguments = train_flags(corpus, uninterrupted, **LONG)
     assert call(train_wmt.main, arguments, monkeypatch) == 0
     assert "is trained to step 120 already" in capfd.readouterr().out
     config = (uninterrupted / "config.toml").read_text()
     arguments = train_flags(corpus, uninterrupted, **{**LONG, "steps": 100})
-    assert call(train_wmt.main, arguments, monkeypatch) == 2
-    assert "error: steps must be at least 120, up to which" in capfd.readouterr().err
+    told = refusal(train_wmt.main, arguments)
+    assert told.startswith("steps must be at least 120, up to which")
     assert (uninterrupted / "config.toml").read_text() == config
     arguments = train_flags(corpus, uninterrupted, **{**LONG, "steps": 123})
     before = history(uninterrupted)
@@ -144,10 +154,10 @@ def test_evaluate_shows_what_it_cannot_record(trained_run, corpus, tmp_path, mon
     (run_dir / "scores.json").mkdir()
     files = ["--source", corpus / "test.en", "--reference", corpus / "test.de"]
     arguments = ["--run_dir", run_dir, *files, "--beam_size", 1]
-    assert call(evaluate.main, arguments, monkeypatch) == 2
-    output = capfd.readouterr()
-    assert re.match(r"BLEU \d+\.\d\d  \(", output.out)
-    assert "run/scores.json cannot be read" in output.err and output.err.count("\n") == 1
+    status = call(evaluate.main, arguments, monkeypatch)
+    output, errors = capfd.readouterr()
+    assert re.match(r"BLEU \d+\.\d\d  \(", output)
+    assert "run/scores.json cannot be read" in message_of(status, errors)
 
 
 def test_evaluate_records_what_nobody_can_be_shown(trained_run, corpus, tmp_path):
@@ -163,31 +173,28 @@ def test_evaluate_records_what_nobody_can_be_shown(trained_run, corpus, tmp_path
     assert record["bleu"] > 60 and len(record["by_length"]) == 2
 
 
-def test_what_is_exported_already_is_not_exported_again(trained_run, tmp_path, monkeypatch, capfd):
+def test_what_is_exported_already_is_not_exported_again(
+    trained_run, tmp_path, monkeypatch, capfd, refusal
+):
     shutil.copytree(trained_run.parent, tmp_path / "mine")
     exports = tmp_path / "mine" / "export"
     before = content_of(exports)
 
-    def train(run_dir, export_dir):
-        arguments = ["--config", trained_run / "config.toml", "--run_dir", run_dir]
-        status = call(train_wmt.main, [*arguments, "--export_dir", export_dir], monkeypatch)
-        return status, capfd.readouterr()
+    def arguments(run_dir, export_dir):
+        places = ["--run_dir", run_dir, "--export_dir", export_dir]
+        return ["--config", trained_run / "config.toml", *places]
 
-    status, output = train(tmp_path / "mine" / "run", exports)
-    assert status == 0 and output.out.splitlines()[-1] == f"exported already: {exports}/1"
+    assert call(train_wmt.main, arguments(tmp_path / "mine" / "run", exports), monkeypatch) == 0
+    assert capfd.readouterr().out.splitlines()[-1] == f"exported already: {exports}/1"
     # Another run of that name, and a place that cannot be written to: before anything is done.
-    status, output = train(tmp_path / "yours" / "run", exports)
-    assert status == 2 and "export holds versions of another run" in output.err
+    yours = tmp_path / "yours" / "run"
+    told = refusal(train_wmt.main, arguments(yours, exports))
+    assert "export holds versions of another run" in told
     (tmp_path / "file").touch()
-    status, output = train(tmp_path / "yours" / "run", tmp_path / "file" / "export")
-    assert status == 2 and "cannot write to export_dir" in output.err
+    told = refusal(train_wmt.main, arguments(yours, tmp_path / "file" / "export"))
+    assert "cannot write to export_dir" in told
     assert not (tmp_path / "yours").exists()
     assert content_of(exports) == before
-
-
-def content_of(directory):
-    files = (path for path in directory.rglob("*") if path.is_file())
-    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 
 def test_the_run_directory(trained_run):
@@ -253,21 +260,15 @@ def test_evaluate_scores_and_records(trained_run, corpus, monkeypatch, capfd, ch
 
 
 def test_evaluate_compares_two_runs_and_writes_what_it_scored(
-    trained_run, corpus, tmp_path, monkeypatch, capfd
+    trained_run, corpus, tmp_path, monkeypatch, capfd, refusal
 ):
     run_dir = shutil.copytree(trained_run, tmp_path / "run")
     source, reference = corpus / "test.en", corpus / "test.de"
     output = tmp_path / "found.de"
     arguments = ["--run_dir", run_dir, "--source", source, "--reference", reference, reference]
     arguments += ["--beam_size", 1, "--lowercase", "--tokenize", "none"]
-    assert (
-        call(
-            evaluate.main,
-            [*arguments, "--compare_with", trained_run, "--output", output],
-            monkeypatch,
-        )
-        == 0
-    )
+    compared = [*arguments, "--compare_with", trained_run, "--output", output]
+    assert call(evaluate.main, compared, monkeypatch) == 0
     lines = capfd.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == ["BLEU", "chrF2", "TER"] * 2
     assert "nrefs:2|case:lc|eff:no|tok:none" in lines[0]
@@ -284,8 +285,8 @@ def test_evaluate_compares_two_runs_and_writes_what_it_scored(
     assert record["compared_with"]["ter"]["baseline"] == 0
     assert {"chrf", "chrf_signature", "ter", "ter_signature"} <= set(record)
     # What is there already is kept, and nothing is translated first.
-    assert call(evaluate.main, [*arguments, "--output", output], monkeypatch) == 2
-    assert capfd.readouterr().err == f"error: output must not exist yet, got {output}\n"
+    told = refusal(evaluate.main, [*arguments, "--output", output])
+    assert told == f"output must not exist yet, got {output}"
     assert output.read_text(encoding="utf-8").splitlines() == found
 
 

@@ -1,5 +1,6 @@
 """Flags from a file: what it may say, what is refused, and the file that a run leaves."""
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,7 +11,7 @@ from pipelines.command_line import parse_flags
 from pipelines.config import CorpusConfig, default_config
 from pipelines.config_file import as_toml
 from pipelines.errors import InputError
-from tests.support.runs import call
+from tests.support.refusals import refused
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def test_the_command_line_takes_the_place_of_the_file(file):
     assert (flags.is_on, flags.count, flags.files) == (True, 5, ["c"])
     assert parsed(file("files = 'a'"), "--name", "x").files == ["a"]
     assert flags.kind == "other"
-    with pytest.raises(InputError, match="--count must be given once, got it 2 times"):
+    with refused("--count must be given once, got it 2 times"):
         parsed(file(EVERY), "--count", "1", "--count", "2")
 
 
@@ -118,27 +119,25 @@ def test_the_command_line_takes_the_place_of_the_file(file):
 )
 def test_what_is_wrong_is_told_with_file_and_key(file, text, message):
     path = file(text)
-    with pytest.raises(InputError) as refused:
+    with refused("^" + re.escape(message.replace("{}", str(path), 1))):
         parsed(path, *([] if "name" in text else ["--name", "x"]))
-    assert str(refused.value).startswith(message.replace("{}", str(path), 1))
-    assert "\n" not in str(refused.value)
 
 
 def test_a_mistake_on_the_command_line_is_not_the_file_s(file):
-    with pytest.raises(InputError, match="^count must be at least 1, got 0$"):
+    with refused("^count must be at least 1, got 0$"):
         parsed(file(EVERY), "--count", "0")
 
 
 @pytest.mark.parametrize("argument", [("--config", "absent.toml"), ("--config=",)])
 def test_a_file_that_cannot_be_read(argument):
-    with pytest.raises(InputError, match="^config must be a file, cannot read .*: No such file"):
+    with refused("^config must be a file, cannot read .*: No such file"):
         parse_flags(Flags, "", "program", ["--name", "x", *argument])
 
 
 def test_no_text_is_no_flags(file, tmp_path):
     assert parsed(file(""), "--name", "x") == Flags("x")
     (tmp_path / "latin").write_bytes("name = 'ü'".encode("latin-1"))
-    with pytest.raises(InputError, match="latin must be TOML: 'utf-8' codec"):
+    with refused("latin must be TOML: 'utf-8' codec"):
         parsed(tmp_path / "latin")
 
 
@@ -153,16 +152,13 @@ def test_a_preset_of_the_file_decides_the_defaults(file):
     assert places.run_dir == "runs/x"
 
 
-def test_a_flag_of_the_file_counts_as_given(file, tmp_path, monkeypatch, capfd):
+def test_a_flag_of_the_file_counts_as_given(file, tmp_path, refusal):
     """For rules about flags together, and those that the command line does not have."""
     path = file("max_length = 99")
-    arguments = ["--config", path, "--prepared", tmp_path]
-    assert call(train_wmt.main, arguments, monkeypatch) == 2
-    told = "--max_length must not be given with --prepared, which decides it"
-    assert capfd.readouterr().err == f"error: {path}: {told}\n"
-    assert call(evaluate.main, ["--config", path], monkeypatch) == 2
-    told = f"error: {path}: max_length is not a flag of this command\n"
-    assert capfd.readouterr().err == told
+    told = refusal(train_wmt.main, ["--config", path, "--prepared", tmp_path])
+    assert told == f"{path}: --max_length must not be given with --prepared, which decides it"
+    told = refusal(evaluate.main, ["--config", path])
+    assert told == f"{path}: max_length is not a flag of this command"
 
 
 def test_what_a_preparation_has_decided_is_left_out(file):

@@ -97,21 +97,20 @@ def test_tflite(tmp_path, monkeypatch, capsys):
         ({"format": "saved_model", "alpha": "nan"}, "alpha must be from 0 to 10, got nan"),
         ({"format": "tflite", "alpha": "inf"}, "alpha must be from 0 to 10, got inf"),
         ({"format": "tflite", "alpha": -3}, "alpha must be from 0 to 10, got -3.0"),
-        ({"format": "onnx"}, "onnx"),
-        ({"format": "tflite", "quantization": "int4"}, "int4"),
+        ({"format": "onnx"}, "argument --format: invalid choice: 'onnx'"),
+        (
+            {"format": "tflite", "quantization": "int4"},
+            "argument --quantization: invalid choice: 'int4'",
+        ),
         ({"format": "ctranslate2", "checkpoint": "best"}, "no best checkpoint"),
         ({"format": "ctranslate2", "run_dir": "nowhere"}, "there is no run directory nowhere"),
-        ({"format": "ctranslate2", "output": None}, "output"),
+        ({"format": "ctranslate2", "output": None}, "arguments are required: --output;"),
     ],
     ids=str,
 )
-def test_refusals(tmp_path, monkeypatch, capsys, values, message):
+def test_refusals(tmp_path, refusal, values, message):
     arguments = {"run_dir": forms()["run"], "output": tmp_path / "model", **values}
-    status, printed, errors = run_export(monkeypatch, capsys, **arguments)
-    assert (status, printed) == (2, "")
-    assert errors.startswith("error: ")
-    assert errors.count("\n") == 1
-    assert message in errors
+    assert message in refusal(export.main, flags(**arguments))
     assert not list(tmp_path.iterdir())
 
 
@@ -123,14 +122,11 @@ def test_refusals(tmp_path, monkeypatch, capsys, values, message):
     ],
     ids=str,
 )
-def test_nothing_is_overwritten(tmp_path, monkeypatch, capsys, values, message):
+def test_nothing_is_overwritten(tmp_path, refusal, values, message):
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "kept").write_text("as it was")
-    status, _, errors = run_export(
-        monkeypatch, capsys, run_dir=forms()["run"], output=tmp_path, **values
-    )
-    assert status == 2
-    assert message in errors
+    arguments = flags(run_dir=forms()["run"], output=tmp_path, **values)
+    assert message in refusal(export.main, arguments)
     assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == [
         "1",
         "1/kept",
@@ -138,22 +134,18 @@ def test_nothing_is_overwritten(tmp_path, monkeypatch, capsys, values, message):
 
 
 @pytest.mark.parametrize("form", ["saved_model", "tflite", "ctranslate2"])
-def test_a_run_without_checkpoints(tmp_path, monkeypatch, capsys, form):
+def test_a_run_without_checkpoints(tmp_path, refusal, form):
     start_run(tmp_path / "run")
-    status, _, errors = run_export(
-        monkeypatch, capsys, run_dir=tmp_path / "run", format=form, output=tmp_path / "model"
-    )
-    assert status == 2
-    assert f"run directory {tmp_path / 'run'} has no checkpoints yet" in errors
+    arguments = flags(run_dir=tmp_path / "run", format=form, output=tmp_path / "model")
+    told = refusal(export.main, arguments)
+    assert f"run directory {tmp_path / 'run'} has no checkpoints yet" in told
     assert not (tmp_path / "model").exists()
 
 
-def test_a_page_without_node(tmp_path, monkeypatch, capsys):
+def test_a_page_without_node(tmp_path, monkeypatch, refusal):
     """Told before the run is looked for."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    status, printed, errors = run_export(
-        monkeypatch, capsys, run_dir="nowhere", format="web", output=tmp_path / "site"
-    )
+    arguments = flags(run_dir="nowhere", format="web", output=tmp_path / "site")
     hint = "install Node.js 20 or newer with npm"
-    assert (status, printed) == (2, "")
-    assert errors == f"error: format web needs node, which is not installed: {hint}\n"
+    told = refusal(export.main, arguments)
+    assert told == f"format web needs node, which is not installed: {hint}"

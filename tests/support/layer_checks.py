@@ -120,6 +120,24 @@ def gradient_function(function, names):
     return run
 
 
+def second_derivatives(function, names):
+    """Turn `function(tensors)` into `tensors -> gradients of gradients`, by each of `names`.
+
+    The first are those of `sum(output * tensors["upstream"])`, the second those of the sum of
+    their squares. Not for PyTorch.
+    """
+    first = gradient_function(function, names)
+
+    def squares(tensors):
+        return sum(keras.ops.sum(gradient**2) for gradient in first(tensors)[1].values())
+
+    def run(tensors):
+        second = gradient_function(lambda t: squares({**t, "upstream": tensors["upstream"]}), names)
+        return second({**tensors, "upstream": 1.0})[1]
+
+    return run
+
+
 def torch_gradients(output, upstream, sources):
     """PyTorch's gradients of `sum(output * upstream)` by each source, zeros where it is unused."""
     import torch
@@ -183,11 +201,13 @@ def _without_upstream(tensors):
     return {name: tensor for name, tensor in tensors.items() if name != "upstream"}
 
 
-def run_python(code, **environment):
-    """Run Python source in a fresh process at the repository's root and return its output."""
+def run_python(code, directory=ROOT, **environment):
+    """Run Python source in a fresh process, at the repository's root unless told where, and return
+    its output.
+    """
     result = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=ROOT,
+        cwd=directory,
         env={**os.environ, "PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": "", **environment},
         capture_output=True,
         text=True,

@@ -7,7 +7,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from pipelines.data.tokenizer import train_tokenizer
+from pipelines.data.tokenizer import Tokenizer, train_tokenizer
+from pipelines.exporters.exportable import Exportable
+from pipelines.translators.keras_model import Translator
 from tf_relpos import Transformer, TransformerConfig
 
 V = 283
@@ -19,6 +21,11 @@ def write_tokenizer(path: Path) -> Path:
     rng = random.Random(5)
     train_tokenizer((" ".join(rng.choices(WORDS, k=7)) for _ in range(300)), V, path)
     return path
+
+
+def make_exportable(model: Transformer, tokenizer_path: Path, **settings: Any) -> Exportable:
+    """What is exported of a model; `settings` are those of its search."""
+    return Exportable(Translator(model, Tokenizer(tokenizer_path), **settings), tokenizer_path)
 
 
 def make_model(**config: Any) -> Transformer:

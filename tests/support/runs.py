@@ -83,17 +83,15 @@ def command(module, arguments):
     return [sys.executable, "-m", f"pipelines.{module}", *map(str, arguments)]
 
 
+def run_process(words, **options):
+    """Runs a program at the repository's root; `options` are those of `subprocess.run`."""
+    usual = {"cwd": ROOT, "env": ENVIRONMENT, "capture_output": True, "text": True, "check": False}
+    return subprocess.run([*map(str, words)], **{**usual, **options})
+
+
 def run_command(module, arguments, stdin=None):
     """Runs a command line in a process of its own."""
-    return subprocess.run(
-        command(module, arguments),
-        cwd=ROOT,
-        env=ENVIRONMENT,
-        input=stdin,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_process(command(module, arguments), input=stdin)
 
 
 def call(main, arguments, monkeypatch):
@@ -125,6 +123,14 @@ def interrupted(monkeypatch):
             yield
         finally:
             log.removeHandler(handler)
+
+
+def content_of(directory):
+    """Every file and directory below it by name, files to the last byte."""
+    return {
+        str(path.relative_to(directory)): path.read_bytes() if path.is_file() else None
+        for path in directory.rglob("*")
+    }
 
 
 def history(run_dir):

@@ -16,6 +16,7 @@ from tests.support.layer_checks import (
     assert_close,
     compile_function,
     compile_runner,
+    second_derivatives,
     to_numpy,
 )
 from tests.support.reference import position_labels
@@ -142,21 +143,13 @@ def test_what_is_dropped_is_dropped_in_both_passes(rng, monkeypatch):
 @pytest.mark.tensorflow_only
 @pytest.mark.parametrize("mode", ["eager", "graph"])
 def test_second_derivatives(rng, mode, monkeypatch):
-    import tensorflow as tf
-
     layer = build(rng)
-    arrays = {n: rng.normal(size=(B, s, D)).astype("float32") for n, s in (("q", T), ("v", S))}
+    arrays = random_inputs(rng, B, T, S, D)
 
-    def second(tensors):
-        with tf.GradientTape() as outer:
-            outer.watch(tensors)
-            with tf.GradientTape() as inner:
-                inner.watch(tensors)
-                loss = tf.reduce_sum(layer(tensors["q"], tensors["v"], training=True) ** 2)
-            first = inner.gradient(loss, tensors)
-            norm = sum(tf.reduce_sum(tf.square(gradient)) for gradient in first.values())
-        return outer.gradient(norm, tensors)
+    def call(tensors):
+        return layer(tensors["query"], tensors["value"], training=True) ** 2
 
+    second = second_derivatives(call, ["query", "value"])
     actual = compile_function(second, mode, arrays, shapes(arrays))(arrays)
     monkeypatch.setattr(query_blocks, "WIDEST", 10**6)
     expected = compile_function(second, "eager", arrays)(arrays)

@@ -21,6 +21,7 @@ from tests.support.layer_checks import (
     compile_function,
     compile_runner,
     run_python,
+    second_derivatives,
     to_numpy,
 )
 from tests.support.reference import position_labels
@@ -130,21 +131,13 @@ def test_a_graph_that_is_told_the_longest_length_has_one_way(rng, longest, both_
 @pytest.mark.parametrize("mode", ["eager", "graph"])
 def test_second_derivatives(rng, mode, widest, monkeypatch):
     """Where weights are saved, they must be known to depend on the query."""
-    import tensorflow as tf
-
     layer = build(rng, RelativeMultiHeadAttention, 2)
-    arrays = {n: rng.normal(size=(B, s, D)).astype("float32") for n, s in (("q", T), ("v", S))}
+    arrays = random_inputs(rng, B, T, S, D)
 
-    def second(tensors):
-        with tf.GradientTape() as outer:
-            outer.watch(tensors)
-            with tf.GradientTape() as inner:
-                inner.watch(tensors)
-                loss = tf.reduce_sum(layer(tensors["q"], tensors["v"], training=True) ** 2)
-            first = inner.gradient(loss, tensors)
-            norm = sum(tf.reduce_sum(tf.square(gradient)) for gradient in first.values())
-        return outer.gradient(norm, tensors)
+    def call(tensors):
+        return layer(tensors["query"], tensors["value"], training=True) ** 2
 
+    second = second_derivatives(call, ["query", "value"])
     monkeypatch.setattr(query_blocks, "WIDEST", 10**6)
     expected = compile_function(second, "eager", arrays)(arrays)
     monkeypatch.setattr(query_blocks, "WIDEST", widest)
@@ -295,6 +288,8 @@ def test_nothing_where_a_graph_does_not_know_of_it(options, trains):
     for lengths in [(0, T), (B, 0), (0, 0)]:
         y, gradients = step(np.zeros((*lengths, 8), "float32"))
         assert y.shape == (*lengths, 8)
+        expected = [w.shape for w in layer.trainable_variables]
+        assert [gradient.shape for gradient in gradients] == expected
         assert not any(np.any(to_numpy(gradient)) for gradient in gradients)
 
 

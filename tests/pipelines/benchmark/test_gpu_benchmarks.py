@@ -1,27 +1,20 @@
 """What is measured on a GPU runs on the processor at hand, through Keras's JAX backend."""
 
 import json
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
 from tests.support.reference import attention, position_labels
-from tests.support.runs import ENVIRONMENT, ROOT
+from tests.support.refusals import message_of
+from tests.support.runs import ENVIRONMENT, run_process
 
 ON_CPU = {**ENVIRONMENT, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"}
 
 
 def run(*arguments, **environment):
-    return subprocess.run(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env={**ON_CPU, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_process([sys.executable, *arguments], env={**ON_CPU, **environment})
 
 
 @pytest.fixture
@@ -90,8 +83,8 @@ def test_updates_lower_the_loss_of_the_real_tokens():
 
 def test_another_backend_is_refused():
     result = run("-m", "pipelines.benchmark.gpu_training_step", KERAS_BACKEND="tensorflow")
-    assert result.returncode == 2
-    assert result.stderr == "error: KERAS_BACKEND must be jax for this command, got tensorflow\n"
+    told = message_of(result.returncode, result.stderr)
+    assert told == "KERAS_BACKEND must be jax for this command, got tensorflow"
 
 
 @pytest.mark.parametrize("heads", [(), (3,)], ids=["shared", "per_head"])

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from pipelines.corpora.tfds import NAMES, TfdsCorpus
-from pipelines.errors import InputError
+from tests.support.refusals import refused
 
 tfds = pytest.importorskip("tensorflow_datasets")
 
@@ -69,13 +69,13 @@ def test_newstest_sets(name):
 
 @pytest.mark.parametrize("name", ["wmt14_translate/cs-en", "wmt14_translate", "mnist", ""])
 def test_unknown_name(name):
-    with pytest.raises(InputError, match="dataset must be one of wmt14_translate/de-en, .* got"):
+    with refused("dataset must be one of wmt14_translate/de-en, .* got"):
         TfdsCorpus(name, "en", "de")
 
 
 @pytest.mark.parametrize("languages", [("en", "fr"), ("de", "de"), ("en", "")])
 def test_language_of_another_pair(languages):
-    with pytest.raises(InputError, match="must be de and en in either order"):
+    with refused("must be de and en in either order"):
         TfdsCorpus("wmt_t2t_translate/de-en", *languages)
 
 
@@ -83,14 +83,13 @@ def test_preparation_fails(tmp_path):
     """A file where the data directory should be: nothing can be prepared there."""
     occupied = tmp_path / "occupied"
     occupied.write_text("")
-    with pytest.raises(InputError, match="wmt14_translate/de-en cannot be downloaded") as caught:
+    with refused("wmt14_translate/de-en cannot be downloaded"):
         next(TfdsCorpus("wmt14_translate/de-en", "en", "de", data_dir=occupied).pairs("train"))
-    assert "\n" not in str(caught.value)
 
 
 def test_unknown_split(prepared):
     corpus = TfdsCorpus("wmt14_translate/de-en", "en", "de", data_dir=prepared)
-    with pytest.raises(InputError, match="split must be one of train, valid, test"):
+    with refused("split must be one of train, valid, test"):
         corpus.pairs("validation")
 
 

@@ -68,9 +68,16 @@ def test_rare_long_pairs_join_a_bucket_that_fills_a_batch():
     assert choose_boundaries(histogram, 3, min_tokens=10**9) == [100]
 
 
-@pytest.mark.parametrize("histogram, num_shapes", [([0, 0, 0], 2), ([0, 1], 0), ([], 1)])
-def test_impossible_choices_are_refused(histogram, num_shapes):
-    with pytest.raises(InputError):
+@pytest.mark.parametrize(
+    "histogram, num_shapes, message",
+    [
+        ([0, 0, 0], 2, "for a corpus without pairs"),
+        ([0, 1], 0, "^num_shapes must be at least 1, got 0$"),
+        ([], 1, "for a corpus without pairs"),
+    ],
+)
+def test_impossible_choices_are_refused(histogram, num_shapes, message):
+    with pytest.raises(InputError, match=message):
         choose_boundaries(np.array(histogram), num_shapes)
 
 

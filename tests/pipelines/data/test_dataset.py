@@ -185,7 +185,7 @@ with TokenizedCorpusWriter({str(tmp_path / "train")!r}, vocabulary_size=50, max_
     assert run.returncode == -9
     (left,) = tmp_path.iterdir()
     assert left.name.endswith(".incomplete")
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match="no tokenized corpus can be read from .*incomplete"):
         TokenizedCorpus.open(left)
     assert len(write(tmp_path / "train", random_pairs(9))) == 9
     assert [path.name for path in tmp_path.iterdir()] == ["train"]

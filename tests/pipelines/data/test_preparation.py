@@ -17,6 +17,7 @@ from pipelines.data.preparation import open_prepared, prepare
 from pipelines.data.tokenizer import Tokenizer
 from pipelines.errors import InputError
 from pipelines.files.checksums import write_checksums
+from tests.support.runs import content_of
 
 
 class WordCorpus:
@@ -176,11 +177,6 @@ def test_what_was_not_moved_to_its_place_before_a_kill_is_moved_there(tmp_path, 
     (tmp_path / "run" / "test.target").unlink()
     prepare(corpus, tmp_path / "run", **SETTINGS)
     assert content_of(tmp_path / "run") == content_of(directory)
-
-
-def content_of(directory):
-    files = (path for path in directory.rglob("*") if path.is_file())
-    return {str(path.relative_to(directory)): path.read_bytes() for path in files}
 
 
 def test_interrupted_work_is_begun_again(tmp_path):

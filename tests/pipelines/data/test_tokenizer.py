@@ -15,6 +15,7 @@ from sentencepiece import sentencepiece_model_pb2
 
 from pipelines.data.tokenizer import Tokenizer, train_tokenizer
 from pipelines.errors import InputError
+from tests.support.refusals import refused
 
 VOCABULARY_SIZE = 300
 
@@ -176,7 +177,7 @@ def test_odd_lines_do_not_stop_the_training(tmp_path, capfd):
     ],
 )
 def test_impossible_vocabulary_sizes_are_refused(tmp_path, vocabulary_size, message):
-    with pytest.raises(InputError, match=message):
+    with refused(message):
         train_tokenizer(sentences(), vocabulary_size, tmp_path / "tokenizer.model")
     assert list(tmp_path.iterdir()) == []
 
@@ -188,18 +189,18 @@ def test_the_limit_told_is_the_limit(tmp_path, subword_model):
         train_tokenizer(sentences(), vocabulary_size, path, subword_model=subword_model)
         return sentencepiece_model_pb2.ModelProto.FromString(path.read_bytes()).trainer_spec
 
-    with pytest.raises(InputError) as too_high:
+    with refused("^vocabulary_size must be at most .*, got 5000$") as too_high:
         train(5000)
     limit = int(str(too_high.value).split("at most ")[1].split()[0])
     spec = train(limit)
     assert spec.model_type == getattr(spec, subword_model.upper())
-    with pytest.raises(InputError):
+    with refused(f"^vocabulary_size must be at most {limit} .*, got {limit + 1}$"):
         train(limit + 1)
 
 
 def test_words_are_pieces_as_they_stand_in_text_that_is_cut_already(tmp_path):
     path, words = tmp_path / "tokenizer.model", ["ein", "Hau@@", "s", "½", "a\u00a0b", "Ｂ…"]
-    with pytest.raises(InputError, match="^vocabulary_size must be at least 5 .*, got 4$"):
+    with refused("^vocabulary_size must be at least 5 .*, got 4$"):
         train_tokenizer(words, 4, path, subword_model="word")
     train_tokenizer([" ".join(words)] * 9, 4 + len(words), path, subword_model="word")
     tokenizer = Tokenizer(path)
@@ -213,7 +214,7 @@ def test_words_are_pieces_as_they_stand_in_text_that_is_cut_already(tmp_path):
 
 @pytest.mark.parametrize("text", [[], [""], [" ", "\t"], ["x" * 5000]])
 def test_text_without_anything_to_learn_is_refused(tmp_path, text):
-    with pytest.raises(InputError):
+    with refused("nothing to learn|vocabulary_size must be at most"):
         train_tokenizer(text, 300, tmp_path / "tokenizer.model")
 
 
@@ -222,7 +223,7 @@ def test_an_error_of_the_text_comes_through_as_it_is(tmp_path):
         yield from sentences()
         raise InputError("line 401 is not UTF-8")
 
-    with pytest.raises(InputError, match=r"^line 401 is not UTF-8$"):
+    with refused(r"^line 401 is not UTF-8$"):
         train_tokenizer(broken(), 300, tmp_path / "tokenizer.model")
     assert list(tmp_path.iterdir()) == []
 
@@ -256,7 +257,7 @@ def test_an_interruption_does_not_wait_for_what_is_learnt(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"\x00", b"not a model", b"\n" * 1000])
 def test_a_file_that_is_no_model_is_refused(tmp_path, content):
     (tmp_path / "some.model").write_bytes(content)
-    with pytest.raises(InputError, match="some.model is not a SentencePiece model"):
+    with refused("some.model is not a SentencePiece model"):
         Tokenizer(tmp_path / "some.model")
 
 
@@ -284,22 +285,21 @@ def test_hostile_models_are_refused(model_path, tmp_path, change):
     model = sentencepiece_model_pb2.ModelProto.FromString(model_path.read_bytes())
     change(model)
     (tmp_path / "some.model").write_bytes(model.SerializeToString())
-    with pytest.raises(InputError, match=r"some.model (is not|must have)") as refused:
+    with refused(r"some.model (is not|must have)"):
         Tokenizer(tmp_path / "some.model")
-    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("part", [0.01, 0.5, 0.999])
 def test_a_model_that_is_cut_is_refused(model_path, tmp_path, part):
     content = model_path.read_bytes()
     (tmp_path / "some.model").write_bytes(content[: int(part * len(content))])
-    with pytest.raises(InputError, match="some.model is not a SentencePiece model"):
+    with refused("some.model is not a SentencePiece model"):
         Tokenizer(tmp_path / "some.model")
 
 
 def test_a_missing_file_and_a_directory_are_refused(tmp_path):
     for path in (tmp_path, tmp_path / "absent.model"):
-        with pytest.raises(InputError, match="cannot read the tokenizer"):
+        with refused("cannot read the tokenizer"):
             Tokenizer(path)
 
 
@@ -311,5 +311,5 @@ def test_other_special_ids_are_refused(tmp_path):
         hard_vocab_limit=False,
         minloglevel=2,
     )
-    with pytest.raises(InputError, match="must have ids 0 pad.*got -1, 0, 1, 2"):
+    with refused("must have ids 0 pad.*got -1, 0, 1, 2"):
         Tokenizer(tmp_path / "plain.model")

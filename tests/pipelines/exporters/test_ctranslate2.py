@@ -13,11 +13,11 @@ import sacrebleu
 import sentencepiece
 
 from pipelines.data.tokenizer import Tokenizer, train_tokenizer
-from pipelines.errors import InputError
 from pipelines.exporters.ctranslate2 import export_ctranslate2
-from pipelines.exporters.exportable import Exportable
 from pipelines.translators.ctranslate2 import CTranslate2Translator
 from pipelines.translators.keras_model import Translator
+from tests.support.random_model import make_exportable
+from tests.support.refusals import refused
 from tests.support.serving_model import exported, sentences
 from tf_relpos import Transformer, TransformerConfig
 
@@ -51,10 +51,6 @@ def random_model(rng, **changes):
     return model
 
 
-def exportable(model, tokenizer_path, **settings):
-    return Exportable(Translator(model, Tokenizer(tokenizer_path), **settings), tokenizer_path)
-
-
 def log_probabilities(model, source, target):
     """Of the target's ids and the end, `[T + 1]`."""
     inputs = {
@@ -83,7 +79,7 @@ def log_probabilities(model, source, target):
 def test_probabilities(rng, tmp_path, tokenizer_path, changes):
     """Lengths on both sides of the clipping distance."""
     model = random_model(rng, **changes)
-    directory = export_ctranslate2(exportable(model, tokenizer_path), tmp_path / "model")
+    directory = export_ctranslate2(make_exportable(model, tokenizer_path), tmp_path / "model")
     pieces = json.loads((directory / "shared_vocabulary.json").read_text(encoding="utf-8"))
     pairs = [
         [rng.integers(4, len(pieces), length) for length in lengths]
@@ -100,7 +96,7 @@ def test_probabilities(rng, tmp_path, tokenizer_path, changes):
 
 def test_sinusoids_reach_as_far_as_the_longest_source(rng, tmp_path, tokenizer_path):
     model = random_model(rng, position="sinusoidal", encoder_layers=1, decoder_layers=1)
-    trained_long = exportable(model, tokenizer_path, max_source_length=1100, beam_size=1)
+    trained_long = make_exportable(model, tokenizer_path, max_source_length=1100, beam_size=1)
     directory = export_ctranslate2(trained_long, tmp_path / "model")
     source = "x " * 1200
     found = CTranslate2Translator(directory, beam_size=1).translate([source])
@@ -112,7 +108,7 @@ def test_greedy_search_gives_the_same_text_up_to_the_limit_of_each_sentence(
 ):
     """A random model never ends a sentence, so all are cut: where, depends on the source."""
     model = random_model(rng)
-    directory = export_ctranslate2(exportable(model, tokenizer_path), tmp_path / "model")
+    directory = export_ctranslate2(make_exportable(model, tokenizer_path), tmp_path / "model")
     sources = sentences(7)
     expected = Translator(model, Tokenizer(tokenizer_path), beam_size=1).translate(sources)
     assert len({len(text) for text in expected}) > 1
@@ -131,7 +127,7 @@ def directories(model, tmp_path_factory, tokenizer_path):
     base = tmp_path_factory.mktemp("ctranslate2")
     return {
         quantization: export_ctranslate2(
-            exportable(model, tokenizer_path), base / quantization, quantization=quantization
+            make_exportable(model, tokenizer_path), base / quantization, quantization=quantization
         )
         for quantization in ("none", "float16", "int8")
     }
@@ -197,9 +193,9 @@ def test_any_text_gets_an_answer_the_same_as_alone(directories):
     ],
 )
 def test_what_the_format_cannot_hold_is_refused(rng, tmp_path, tokenizer_path, changes, message):
-    with pytest.raises(InputError, match=message):
+    with refused(message):
         export_ctranslate2(
-            exportable(random_model(rng, **changes), tokenizer_path), tmp_path / "model"
+            make_exportable(random_model(rng, **changes), tokenizer_path), tmp_path / "model"
         )
     assert not list(tmp_path.iterdir())
 
@@ -207,19 +203,19 @@ def test_what_the_format_cannot_hold_is_refused(rng, tmp_path, tokenizer_path, c
 def test_a_quantized_model_is_refused(rng, tmp_path, tokenizer_path):
     model = random_model(rng)
     model.decoder_blocks[-1].outer.quantize("int8")  # all of them take a minute
-    with pytest.raises(InputError, match="must not be quantized by Keras, but its .* in int8"):
-        export_ctranslate2(exportable(model, tokenizer_path), tmp_path / "model")
+    with refused("must not be quantized by Keras, but its .* in int8"):
+        export_ctranslate2(make_exportable(model, tokenizer_path), tmp_path / "model")
     assert not (tmp_path / "model").exists()
 
 
 def test_bad_arguments(rng, tmp_path, tokenizer_path):
-    small = exportable(random_model(rng), tokenizer_path)
-    with pytest.raises(InputError, match="quantization must be one of .* got int4"):
+    small = make_exportable(random_model(rng), tokenizer_path)
+    with refused("quantization must be one of .* got int4"):
         export_ctranslate2(small, tmp_path / "model", quantization="int4")
-    with pytest.raises(InputError, match="exists already: choose another --output"):
+    with refused("exists already: choose another --output"):
         export_ctranslate2(small, tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot write .*/file/model"):
+    with refused("cannot write .*/file/model"):
         export_ctranslate2(small, tmp_path / "file" / "model")
 
 
@@ -229,8 +225,8 @@ def test_an_export_that_fails_leaves_nothing(rng, tmp_path, tokenizer_path):
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
     try:
-        with pytest.raises(InputError, match="cannot write .*File too large"):
-            export_ctranslate2(exportable(model, tokenizer_path), tmp_path / "model")
+        with refused("cannot write .*File too large"):
+            export_ctranslate2(make_exportable(model, tokenizer_path), tmp_path / "model")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(tmp_path.iterdir())
@@ -238,19 +234,19 @@ def test_an_export_that_fails_leaves_nothing(rng, tmp_path, tokenizer_path):
 
 def test_without_ctranslate2(rng, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(InputError, match=r"needs ctranslate2 .*pip install -e '\.\[export\]'$"):
+    with refused(r"needs ctranslate2 .*pip install -e '\.\[export\]'$"):
         CTranslate2Translator(tmp_path)
 
 
 def test_unreadable_directories(directories, tmp_path):
-    with pytest.raises(InputError, match=f"{tmp_path} cannot be read"):
+    with refused(f"{tmp_path} cannot be read"):
         CTranslate2Translator(tmp_path)
     damaged = tmp_path / "damaged"
     damaged.mkdir()
     for file in directories["none"].iterdir():
         (damaged / file.name).write_bytes(file.read_bytes()[:5000])
     shutil.copyfile(directories["none"] / "tokenizer.model", damaged / "tokenizer.model")
-    with pytest.raises(InputError, match="damaged cannot be read"):
+    with refused("damaged cannot be read"):
         CTranslate2Translator(damaged)
 
 
@@ -258,7 +254,7 @@ def test_a_vocabulary_that_is_too_short_is_told(directories, tmp_path):
     damaged = shutil.copytree(directories["none"], tmp_path / "damaged")
     (vocabulary,) = damaged.glob("*vocabulary.json")
     vocabulary.write_text(json.dumps(json.loads(vocabulary.read_text())[:-1]))
-    with pytest.raises(InputError, match="damaged cannot be (read|run): "):
+    with refused("damaged cannot be (read|run): "):
         CTranslate2Translator(damaged).translate(["the dog"])
 
 
@@ -280,9 +276,8 @@ def test_tampered_limits_are_told(tmp_path, changes):
     config = {**LIMITS, **changes} if isinstance(changes, dict) else changes
     text = config if isinstance(config, str) else json.dumps(config)
     (tmp_path / "config.json").write_text(text)
-    with pytest.raises(InputError, match="max_source_length and extra_length, from 1 to") as told:
+    with refused("max_source_length and extra_length, from 1 to"):
         CTranslate2Translator(tmp_path)
-    assert "\n" not in str(told.value)
 
 
 def test_a_tokenizer_of_another_model_is_told(directories, tmp_path):
@@ -294,5 +289,5 @@ def test_a_tokenizer_of_another_model_is_told(directories, tmp_path):
         hard_vocab_limit=False,
         minloglevel=2,
     )
-    with pytest.raises(InputError, match="tokenizer.model is of another model: .*shared_vocab"):
+    with refused("tokenizer.model is of another model: .*shared_vocab"):
         CTranslate2Translator(damaged)

@@ -16,16 +16,15 @@ from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter
 
 from pipelines.data.tokenizer import Tokenizer
-from pipelines.errors import InputError
 from pipelines.exporters import tflite
-from pipelines.exporters.exportable import Exportable
 from pipelines.exporters.flatbuffer import completed
 from pipelines.exporters.quantization import QUANTIZATIONS
 from pipelines.exporters.tflite import export_tflite, write_model
 from pipelines.translators.keras_model import Translator
 from pipelines.translators.tflite import TFLiteTranslator, read_metadata
 from tests.support.full_disk import largest_files
-from tests.support.random_model import V, make_model, write_tokenizer
+from tests.support.random_model import V, make_exportable, make_model, write_tokenizer
+from tests.support.refusals import refused
 from tf_relpos import RelativeMultiHeadAttention, Transformer, TransformerConfig, beam_search
 
 S, L = 19, 69
@@ -41,10 +40,6 @@ SOURCES = [
     [*np.random.default_rng(0).integers(4, V, length - 1).tolist(), 3]
     for length in (1, 2, 3, 7, 13, S)
 ]
-
-
-def make_exportable(model, tokenizer_path, **settings):
-    return Exportable(Translator(model, Tokenizer(tokenizer_path), **settings), tokenizer_path)
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +73,7 @@ def translators(files):
 def test_a_quantized_model_is_refused(tokenizer_path, tmp_path):
     model = make_model()
     model.decoder_blocks[-1].outer.quantize("int8")  # all of them take a minute
-    with pytest.raises(InputError, match="must not be quantized by Keras, but its .* in int8"):
+    with refused("must not be quantized by Keras, but its .* in int8"):
         export_tflite(make_exportable(model, tokenizer_path), tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -101,7 +96,7 @@ def test_what_came_meanwhile_is_not_replaced(exportable, tmp_path, monkeypatch):
 
     monkeypatch.setattr(tflite, "_convert", convert_slowly)
     lengths = {"max_source_length": S, "max_target_length": L}
-    with pytest.raises(InputError, match="x.tflite exists already"):
+    with refused("x.tflite exists already"):
         export_tflite(exportable, output, **lengths)
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"another"]
 
@@ -356,32 +351,32 @@ def test_gradients_that_are_left_out_are_not_mentioned(exportable, tmp_path):
 
 @pytest.mark.parametrize("bad, message", BAD_ARGUMENTS)
 def test_bad_arguments_are_refused(exportable, tmp_path, bad, message):
-    with pytest.raises(InputError, match=message):
+    with refused(message):
         export_tflite(exportable, tmp_path / "x.tflite", **bad)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_beam_of_nothing_is_refused(model, tokenizer_path, tmp_path):
-    with pytest.raises(InputError, match="beam_size must be from 1 to 100, got 0"):
+    with refused("beam_size must be from 1 to 100, got 0"):
         export_tflite(make_exportable(model, tokenizer_path, beam_size=0), tmp_path / "x.tflite")
 
 
 def test_places_that_cannot_be_used_are_refused(exportable, files, tokenizer_path, tmp_path):
     before = files["none"].read_bytes()
-    with pytest.raises(InputError, match=r"none\.tflite exists already: choose another --output"):
+    with refused(r"none\.tflite exists already: choose another --output"):
         export_tflite(exportable, files["none"])
     assert files["none"].read_bytes() == before
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="cannot write .*/file/x.*: Not a directory"):
+    with refused("cannot write .*/file/x.*: Not a directory"):
         export_tflite(exportable, tmp_path / "file" / "x.tflite")
-    with pytest.raises(InputError, match="cannot read the tokenizer"):
+    with refused("cannot read the tokenizer"):
         absent = replace(exportable, tokenizer_path=tmp_path / "absent")
         export_tflite(absent, tmp_path / "x.tflite")
     other = Transformer(TransformerConfig.preset("tiny", vocabulary_size=V + 1))
-    with pytest.raises(InputError, match=f"have the {V + 1} subwords of the model, got {V}"):
+    with refused(f"have the {V + 1} subwords of the model, got {V}"):
         export_tflite(make_exportable(other, tokenizer_path), tmp_path / "x.tflite")
     (tmp_path / "x.tokenizer.model").write_bytes(b"somebody's own")
-    with pytest.raises(InputError, match=r"x\.tokenizer\.model, which holds another one: choose"):
+    with refused(r"x\.tokenizer\.model, which holds another one: choose"):
         export_tflite(exportable, tmp_path / "x.tflite")
     assert (tmp_path / "x.tokenizer.model").read_bytes() == b"somebody's own"
     assert {path.name for path in tmp_path.iterdir()} == {"file", "x.tokenizer.model"}
@@ -390,7 +385,7 @@ def test_places_that_cannot_be_used_are_refused(exportable, files, tokenizer_pat
 def test_on_a_full_disk_nothing_is_left(tokenizer_path, tmp_path):
     exportable = make_exportable(make_model(inner_dim=2003), tokenizer_path)  # the larger file
     size = tokenizer_path.stat().st_size
-    with largest_files(size), pytest.raises(InputError, match=r"x\.tflite: File too large"):
+    with largest_files(size), refused(r"x\.tflite: File too large"):
         export_tflite(exportable, tmp_path / "x.tflite")
     assert list(tmp_path.iterdir()) == []
     shutil.copy(tokenizer_path, tmp_path / "x.tokenizer.model")  # the same is no obstacle
@@ -402,30 +397,30 @@ def test_on_a_full_disk_nothing_is_left_of_two_signatures(tokenizer_path, tmp_pa
     """Which are converted by way of temporary files."""
     exportable = make_exportable(make_model(), tokenizer_path)
     options = {"quantization": "none", "max_source_length": None, "attention": True}
-    with largest_files(1000), pytest.raises(InputError, match="File too large.* temporary files"):
+    with largest_files(1000), refused("File too large.* temporary files"):
         write_model(exportable, tmp_path / "x.tflite", **options)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_unusable_files_are_refused(files, tokenizer_path, tmp_path):
     path = tmp_path / "x.tflite"
-    with pytest.raises(InputError, match="cannot read the model .*x.tflite: No such file"):
+    with refused("cannot read the model .*x.tflite: No such file"):
         TFLiteTranslator(path)
     content = files["none"].read_bytes()
     for wrong in (b"", b"text", b"PK\x03\x04" * 100):
         path.write_bytes(wrong)
-        with pytest.raises(InputError, match="is not a TFLite file"):
+        with refused("is not a TFLite file"):
             TFLiteTranslator(path)
     path.write_bytes(content)
-    with pytest.raises(InputError, match="cannot read the tokenizer .*none.tokenizer.model"):
+    with refused("cannot read the tokenizer .*none.tokenizer.model"):
         TFLiteTranslator(path)
     (tmp_path / "none.tokenizer.model").write_bytes(b"another")
-    with pytest.raises(InputError, match="is not the tokenizer that the model was exported with"):
+    with refused("is not the tokenizer that the model was exported with"):
         TFLiteTranslator(path)
     (tmp_path / "none.tokenizer.model").write_bytes(tokenizer_path.read_bytes())
     for size in (9, 101, len(content) // 2, len(content) - 5):
         path.write_bytes(content[:size])
-        with pytest.raises(InputError, match="x.tflite (is damaged|cannot be read)"):
+        with refused("x.tflite (is damaged|cannot be read)"):
             TFLiteTranslator(path)
 
 
@@ -466,9 +461,8 @@ def test_tampered_metadata_are_told(files, tmp_path, change, message):
     if message is None:
         assert TFLiteTranslator(path).translate(["eins"])
         return
-    with pytest.raises(InputError, match=message) as refused:
+    with refused(message):
         TFLiteTranslator(path).translate(["eins"])
-    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("content", [b"", b"\0\0", b"not one", b"\n" * 99])
@@ -479,7 +473,7 @@ def test_a_tokenizer_that_is_none_is_told(files, tmp_path, content):
     text = json.dumps(metadata)
     path.write_bytes(completed(files["none"].read_bytes(), text, in_integers=False))
     path.with_name("none.tokenizer.model").write_bytes(content)
-    with pytest.raises(InputError, match="none.tokenizer.model is not a SentencePiece model"):
+    with refused("none.tokenizer.model is not a SentencePiece model"):
         TFLiteTranslator(path)
 
 
@@ -512,5 +506,5 @@ def test_a_model_of_ones_own_converts(rng, tmp_path, implementation):
 
     path = tmp_path / "classifier.tflite"
     path.write_bytes(content)
-    with pytest.raises(InputError, match="has no tf_relpos metadata"):
+    with refused("has no tf_relpos metadata"):
         TFLiteTranslator(path)

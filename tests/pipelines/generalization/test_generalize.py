@@ -134,11 +134,9 @@ FILES = ["--commands", "c", "--actions", "a"]
         (["--strategy", "multi_worker"], "strategy must be auto, one or mirrored here"),
     ],
 )
-def test_mistakes_are_one_line(tmp_path, monkeypatch, capfd, arguments, message):
+def test_mistakes_are_one_line(tmp_path, monkeypatch, refusal, arguments, message):
     monkeypatch.chdir(tmp_path)
-    assert call(generalize.main, arguments, monkeypatch) == 2
-    told = capfd.readouterr().err
-    assert told.startswith("error: ") and message in told and told.count("\n") == 1
+    assert message in refusal(generalize.main, arguments)
     assert not list(tmp_path.iterdir())
 
 
@@ -158,9 +156,9 @@ def test_what_the_text_shows_is_told_before_training(commanded, values, message)
     assert message in error and "Traceback" not in told
 
 
-def test_text_without_a_test_set_is_refused(corpus, tmp_path, monkeypatch, capfd):
+def test_text_without_a_test_set_is_refused(corpus, tmp_path, refusal):
     arguments = train_flags(corpus, None, splits=["train"], export_dir=None)
     arguments += flags(output=tmp_path / "out")
-    assert call(generalize.main, arguments, monkeypatch) == 2
-    assert "error: scores by length need text to score on" in capfd.readouterr().err
+    told = refusal(generalize.main, arguments)
+    assert told.startswith("scores by length need text to score on")
     assert not (tmp_path / "out").exists()

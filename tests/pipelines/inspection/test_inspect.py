@@ -54,24 +54,22 @@ def write(tmp_path_factory):
     return make
 
 
-def test_scores_that_are_no_sum_of_terms_are_refused(write, tmp_path, monkeypatch, capfd):
+def test_scores_that_are_no_sum_of_terms_are_refused(write, tmp_path, refusal):
     path = write(tmp_path / "run", **SMALLEST, compatibility="additive")
     output = tmp_path / "page.html"
     arguments = flags(run_dir=path, sentence="the dog", output=output)
-    assert call(inspect.main, arguments, monkeypatch) == 2
-    said = capfd.readouterr()
-    assert "compatibility product, got compatibility additive" in said.err
-    assert said.out == ""  # before anything is translated
+    told = refusal(inspect.main, arguments)  # before a translation is printed
+    assert "compatibility product, got compatibility additive" in told
     assert not output.exists()
 
 
-def test_a_translation_to_nothing_asks_for_the_target(write, tmp_path, monkeypatch, capfd):
+def test_a_translation_to_nothing_asks_for_the_target(write, tmp_path, monkeypatch, refusal):
     path = write(tmp_path / "run", **SMALLEST)
     translate = "pipelines.translators.keras_model.Translator.translate"
     monkeypatch.setattr(translate, lambda self, sentences: [""])
     arguments = flags(run_dir=path, sentence="the dog", output=tmp_path / "page.html")
-    assert call(inspect.main, arguments, monkeypatch) == 2
-    assert "error: target must be given where a model translates" in capfd.readouterr().err
+    told = refusal(inspect.main, arguments)
+    assert told.startswith("target must be given where a model translates")
     assert not list(tmp_path.glob("*.html"))
 
 
@@ -171,7 +169,7 @@ def test_the_translation_is_the_models_own_unless_given(trained_run, tmp_path, m
 
 
 @pytest.mark.parametrize(
-    "flags, message",
+    "values, message",
     [
         ({"sentence": "dog"}, "the following arguments are required: --run_dir"),
         ({"run_dir": "x", "sentence": " "}, "sentence must not be empty, got ' '"),
@@ -195,14 +193,11 @@ def test_the_translation_is_the_models_own_unless_given(trained_run, tmp_path, m
         ({"sentence": "a", "target": "dog " * 130}, "target must have 1 to 127 subwords, got"),
     ],
 )
-def test_mistakes_are_one_line(write, tmp_path, monkeypatch, capfd, flags, message):
+def test_mistakes_are_one_line(write, tmp_path, monkeypatch, refusal, values, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "there.html").mkdir()
     (tmp_path / "taken").touch()
-    if flags["sentence"] != "dog" and "run_dir" not in flags:
-        flags = {"run_dir": write(tmp_path / "run"), **flags}
-    arguments = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-    assert call(inspect.main, arguments, monkeypatch) == 2
-    told = capfd.readouterr().err
-    assert told.startswith("error: ") and message in told and told.count("\n") == 1
+    if values["sentence"] != "dog" and "run_dir" not in values:
+        values = {"run_dir": write(tmp_path / "run"), **values}
+    assert message in refusal(inspect.main, flags(**values))
     assert {path.name for path in tmp_path.iterdir()} <= {"there.html", "taken", "run"}

@@ -155,20 +155,20 @@ def test_a_signal_ends_the_work_and_the_same_command_goes_on(table, tmp_path, mo
             ["--table", "1", "--strategy", "multi_worker", "--prepared", "x"],
             "strategy must be auto, one or mirrored here, got multi_worker",
         ),
-        (["--table", "1", "--prepared", "absent", "--output", "out"], "absent"),
+        (
+            ["--table", "1", "--prepared", "absent", "--output", "out"],
+            "no tokenized corpus can be read from absent",
+        ),
     ],
 )
-def test_mistakes_are_one_line(tmp_path, monkeypatch, capfd, arguments, message):
+def test_mistakes_are_one_line(tmp_path, monkeypatch, refusal, arguments, message):
     monkeypatch.chdir(tmp_path)
-    assert call(reproduce.main, arguments, monkeypatch) == 2
-    told = capfd.readouterr().err
-    assert told.startswith("error: ") and message in told and told.count("\n") == 1
+    assert message in refusal(reproduce.main, arguments)
     assert not list(tmp_path.iterdir())
 
 
-def test_text_to_train_on_alone_is_refused(corpus, tmp_path, monkeypatch, capfd):
+def test_text_to_train_on_alone_is_refused(corpus, tmp_path, refusal):
     arguments = train_flags(corpus, None, splits=["train"], export_dir=None)
     arguments += flags(table=1, output=tmp_path / "out")
-    assert call(reproduce.main, arguments, monkeypatch) == 2
-    assert "error: a table needs text to score on" in capfd.readouterr().err
+    assert refusal(reproduce.main, arguments).startswith("a table needs text to score on")
     assert not (tmp_path / "out").exists()

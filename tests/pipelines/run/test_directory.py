@@ -7,17 +7,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from pipelines.config import default_config
-from pipelines.errors import InputError
 from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import RunDirectory
+from tests.support.refusals import refused
 from tests.support.runs import open_run, provenance, small_model
 
 pytestmark = pytest.mark.tensorflow_only
-
-
-@pytest.fixture
-def run(tmp_path):
-    return open_run(tmp_path / "run")
 
 
 def config(**training):
@@ -49,7 +44,7 @@ def test_resuming_with_another_configuration_names_the_field(tmp_path):
     run = open_run(tmp_path / "run", provenance(config(seed=7, cooldown=0.0)))
     run.checkpoints.save(*small_model(), RunState(1), keep=1)
     message = "run_dir .*run was started with seed 7, not 8: choose another --run_dir or the same"
-    with pytest.raises(InputError, match=message):
+    with refused(message):
         reopened(run, seed=8, cooldown=0.0)
     assert run.config().training.seed == 7
     reopened(run, seed=7, cooldown=0.0, steps=99_999, log_every=1)
@@ -60,7 +55,7 @@ def test_what_is_refused_changes_nothing(run):
     """Not even a field that may change otherwise."""
     run = reopened(run, seed=7)
     run.checkpoints.save(*small_model(), RunState(1), keep=1)
-    with pytest.raises(InputError, match="whose arrays differs"):
+    with refused("whose arrays differs"):
         open_run(run.path, provenance(config(seed=7, log_every=1), arrays="other"))
     assert run.config() == config(seed=7)
 
@@ -120,24 +115,23 @@ def test_unreadable_configurations_are_told(run, content, message):
     run.config_path.unlink()
     if content is not None:
         run.config_path.write_text(content)
-    with pytest.raises(InputError, match=message) as caught:
+    with refused(message):
         run.config()
-    assert "\n" not in str(caught.value)
 
 
 def test_impossible_places_are_told(tmp_path):
     run = RunDirectory(tmp_path / "run")
-    with pytest.raises(InputError, match="there is no run directory .*run"):
+    with refused("there is no run directory .*run"):
         run.config()
     run.path.write_text("a file")
     for path in (run.path, run.path / "below"):
         with (
-            pytest.raises(InputError, match=f"cannot write to run_dir {path}: "),
+            refused(f"cannot write to run_dir {path}: "),
             RunDirectory(path).locked(),
         ):
             pass
     (tmp_path / "odd" / "checkpoints").mkdir(parents=True)
-    with pytest.raises(InputError, match="has checkpoints, but no config.json"):
+    with refused("has checkpoints, but no config.json"):
         open_run(tmp_path / "odd")
 
 
@@ -168,7 +162,7 @@ def test_no_score_is_lost_when_several_are_added_at_once(run):
 @pytest.mark.parametrize("name", ["tokenizer.model", "config.toml"])
 def test_a_file_of_somebody_is_not_replaced(tmp_path, name):
     (tmp_path / name).write_text("somebody's own")
-    with pytest.raises(InputError, match=f"has a {name}, .*: choose another --run_dir"):
+    with refused(f"has a {name}, .*: choose another --run_dir"):
         open_run(tmp_path)
     assert (tmp_path / name).read_text() == "somebody's own"
 

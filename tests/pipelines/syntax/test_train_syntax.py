@@ -66,11 +66,11 @@ def test_words_are_joined_by_positions_and_dependencies(text, relations):
     assert found == len(text.train)
 
 
-def test_two_at_one_output_would_lose_what_one_has_trained(tmp_path, monkeypatch, capfd):
+def test_two_at_one_output_would_lose_what_one_has_trained(tmp_path, refusal):
     output = tmp_path / "result.json"
     with exclusive_file(output, "output"):
-        assert call(train_syntax.main, flags(**SMALL, output=output), monkeypatch) == 2
-    assert f"error: {output} is in use by process" in capfd.readouterr().err
+        told = refusal(train_syntax.main, flags(**SMALL, output=output))
+    assert told.startswith(f"{output} is in use by process")
 
 
 def test_means_are_over_the_seeds_that_are_asked_for(text, tmp_path, monkeypatch):
@@ -82,12 +82,11 @@ def test_means_are_over_the_seeds_that_are_asked_for(text, tmp_path, monkeypatch
     assert len(json.loads(output.read_text())["runs"]) == 6
 
 
-def test_a_loss_that_is_not_finite_ends_it(tmp_path, monkeypatch, capfd):
+def test_a_loss_that_is_not_finite_ends_it(tmp_path, refusal):
     output = tmp_path / "result.json"
     values = {**SMALL, "learning_rate": 1e30, "output": output}
-    assert call(train_syntax.main, flags(**values), monkeypatch) == 2
-    told = capfd.readouterr().err
-    assert told == "error: loss is no longer finite: learning_rate must be smaller, got 1e+30\n"
+    told = refusal(train_syntax.main, flags(**values))
+    assert told == "loss is no longer finite: learning_rate must be smaller, got 1e+30"
     assert not output.exists()
 
 
@@ -131,6 +130,5 @@ def test_curves_are_kept_and_drawn(tmp_path, monkeypatch, capfd):
         ({"output": "."}, "output must be a file, got a directory, ."),
     ],
 )
-def test_wrong_flags_are_told(values, message, monkeypatch, capfd):
-    assert call(train_syntax.main, flags(**values), monkeypatch) == 2
-    assert capfd.readouterr().err == f"error: {message}\n"
+def test_wrong_flags_are_told(values, message, refusal):
+    assert refusal(train_syntax.main, flags(**values)) == message

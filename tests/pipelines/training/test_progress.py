@@ -15,15 +15,10 @@ from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import RunDirectory
 from pipelines.training.progress import AfterCounting, Counting, Progress, ProgressLine, StartUp
 from pipelines.training.schedule import schedule_of
-from tests.support.runs import history, open_run
+from tests.support.runs import history
 from tests.support.updates import feed, logs
 
 pytestmark = pytest.mark.tensorflow_only
-
-
-@pytest.fixture
-def run(tmp_path):
-    return open_run(tmp_path / "run")
 
 
 @pytest.fixture(autouse=True)

@@ -19,15 +19,10 @@ from pipelines.training.progress import Counting
 from pipelines.training.validation import EarlyStopping, Scores, Validation, Validator
 from pipelines.training.workers import Workers
 from pipelines.translators.keras_model import Translator, load_run
-from tests.support.runs import open_run, train_flags
+from tests.support.runs import train_flags
 from tests.support.updates import feed, logs
 
 pytestmark = pytest.mark.tensorflow_only
-
-
-@pytest.fixture
-def run(tmp_path):
-    return open_run(tmp_path / "run")
 
 
 @pytest.fixture(autouse=True)

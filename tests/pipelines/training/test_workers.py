@@ -15,12 +15,12 @@ from pipelines import train_wmt
 from pipelines.data.dataset import TokenizedCorpus
 from pipelines.data.epoch_plan import EpochPlan
 from pipelines.data.input import training_dataset
-from pipelines.errors import InputError
 from pipelines.run.directory import RunDirectory
 from pipelines.run.models import build_model
 from pipelines.training.workers import Workers, check_tf_config, replicas_of
 from tests.support.layer_checks import assert_close
-from tests.support.runs import ENVIRONMENT, MODEL, ROOT, call, command, flags, history, run_command
+from tests.support.refusals import message_of, refused
+from tests.support.runs import ENVIRONMENT, MODEL, ROOT, command, flags, history, run_command
 
 pytestmark = pytest.mark.tensorflow_only
 
@@ -158,9 +158,8 @@ def test_the_others_stop_when_a_worker_dies_and_all_resume(prepared, alone, tmp_
         wait_for(tmp_path / "0" / "checkpoints" / "step-00000005")
         worker.kill()
         status, _, errors = ended(chief)
-    assert status == 2
-    assert errors.startswith("error: another worker has stopped or cannot be reached: start all")
-    assert errors.count("\n") == 1
+    told = message_of(status, errors)
+    assert told.startswith("another worker has stopped or cannot be reached: start all")
 
     with started(prepared, tmp_path, 2) as processes:
         wait_for(tmp_path / "0" / "checkpoints" / "step-00000010")
@@ -187,8 +186,8 @@ def test_workers_with_other_flags_are_refused(prepared, tmp_path):
     with started(prepared, tmp_path, 2, label_smoothing=[0.1, 0.2]) as processes:
         for process, who in zip(processes, ("another one", "this one"), strict=True):
             status, _, errors = ended(process)
-            assert status == 2
-            assert errors.startswith("error: the flags must be the same on all workers, but " + who)
+            rule = "the flags must be the same on all workers, but "
+            assert message_of(status, errors).startswith(rule + who)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
@@ -243,7 +242,7 @@ def test_an_epoch_holds_each_pair_once_whatever_the_number_of_workers(prepared, 
     ],
 )
 def test_what_tf_config_must_say(text):
-    with pytest.raises(InputError, match="^strategy multi_worker needs TF_CONFIG=.*got "):
+    with refused("^strategy multi_worker needs TF_CONFIG=.*got "):
         check_tf_config(text)
 
 
@@ -274,16 +273,15 @@ def test_a_worker_tells_what_it_waits_for_and_ctrl_c_ends_it(prepared, tmp_path)
     assert not (tmp_path / "run").exists()
 
 
-def test_what_several_workers_need(tmp_path, monkeypatch, capsys):
-    def error(**values):
+def test_what_several_workers_need(tmp_path, monkeypatch, refusal):
+    def told(**values):
         arguments = flags(strategy="multi_worker", run_dir=tmp_path / "run", **values)
-        assert call(train_wmt.main, arguments, monkeypatch) == 2
-        return capsys.readouterr().err
+        return refusal(train_wmt.main, arguments)
 
     monkeypatch.delenv("TF_CONFIG", raising=False)
-    assert error().startswith("error: strategy multi_worker needs --prepared, a directory")
-    assert "needs TF_CONFIG" in error(prepared=tmp_path)
-    assert "virtual_cpus is for strategy mirrored" in error(prepared=tmp_path, virtual_cpus=2)
+    assert told().startswith("strategy multi_worker needs --prepared, a directory")
+    assert "needs TF_CONFIG" in told(prepared=tmp_path)
+    assert "virtual_cpus is for strategy mirrored" in told(prepared=tmp_path, virtual_cpus=2)
     assert not list(tmp_path.iterdir())
 
 

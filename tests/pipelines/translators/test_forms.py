@@ -13,7 +13,8 @@ from pipelines.translators.base import Sampling
 from pipelines.translators.open import open_translator
 from tests.support.exported_forms import forms
 from tests.support.layer_checks import run_python
-from tests.support.runs import ENVIRONMENT, ROOT, command, run_command
+from tests.support.refusals import message_of, refused
+from tests.support.runs import ENVIRONMENT, ROOT, command, run_command, run_process
 from tests.support.serving_model import NAME, exported, loaded, sentences
 from tests.support.serving_servers import GrpcModel, Model, RestModel, grpc_server, rest_server
 
@@ -76,16 +77,15 @@ def test_the_newest_version_is_opened(tmp_path):
     (tmp_path / "10").symlink_to(version)
     (tmp_path / ".11.incomplete").symlink_to(version)
     assert hypotheses(tmp_path) == hypotheses(version)
-    with pytest.raises(InputError, match="9 cannot be read"):
+    with refused("9 cannot be read"):
         open_translator(tmp_path / "9")
 
 
 def test_a_ctranslate2_model_without_weights_is_told(tmp_path):
     copy = shutil.copytree(forms()["ctranslate2"], tmp_path / "copy")
     (copy / "model.bin").unlink()
-    with pytest.raises(InputError, match="copy cannot be read: .*model.bin") as told:
+    with refused("copy cannot be read: .*model.bin"):
         open_translator(copy)
-    assert "\n" not in str(told.value)
 
 
 @pytest.mark.parametrize("share", [0, 0.5, 0.99])
@@ -93,9 +93,8 @@ def test_a_saved_model_that_was_copied_in_part_is_told(tmp_path, share):
     version = shutil.copytree(exported()[1], tmp_path / "1")
     (weights,) = (version / "variables").glob("variables.data-*")
     weights.write_bytes(weights.read_bytes()[: int(share * weights.stat().st_size)])
-    with pytest.raises(InputError, match="1 cannot be read: ") as told:
+    with refused("1 cannot be read: "):
         open_translator(version)
-    assert "\n" not in str(told.value)
 
 
 def test_a_saved_model_answers_with_the_settings_of_its_export_unless_others_are_given():
@@ -107,9 +106,7 @@ def test_a_saved_model_answers_with_the_settings_of_its_export_unless_others_are
     assert [len(rows) for rows in by_default] == [1] * len(SOURCES)
     assert [r[0].text for r in by_default] == [r[0].text for r in alike]
     assert [r[0].score for r in by_default] != [r[0].score for r in greedy]
-    with pytest.raises(
-        InputError, match=r"toy/1 refuses: beam_size must be from 1 to 100, got 200$"
-    ):
+    with refused(r"toy/1 refuses: beam_size must be from 1 to 100, got 200$"):
         hypotheses(forms()["saved_model"], beam_size=200)
 
 
@@ -151,7 +148,7 @@ def test_what_cannot_be_opened(tmp_path, path, choices, message):
     files = ("ct2/model.bin", "no_weights/config.json", "no_weights/shared_vocabulary.json")
     for file in ("other/a.txt", "other/b.txt", "x.tflite", *files):
         (tmp_path / file).write_text("")
-    with pytest.raises(InputError, match=message):
+    with refused(message):
         open_translator(tmp_path / path, **choices)
 
 
@@ -159,22 +156,21 @@ def test_what_only_run_directories_can_do():
     """Also of URLs, to which nothing is sent."""
     url = "http://localhost:1/v1/models/demo"
     for choices, flag in (({"sample": Sampling()}, "sample"), ({"alignment": True}, "alignment")):
-        with pytest.raises(InputError) as refused:
+        with refused(f"^--{flag} needs a run directory, but {url} is a served model$"):
             open_translator(url, **choices)
-        assert str(refused.value) == f"--{flag} needs a run directory, but {url} is a served model"
 
 
 def test_a_run_directory_that_holds_its_exports_is_a_run_directory(tmp_path):
     (tmp_path / "1").symlink_to(exported()[1])
     assert open_translator(tmp_path).translate(["the dog"])
     (tmp_path / "config.json").write_text("{")
-    with pytest.raises(InputError, match="config.json cannot be read"):
+    with refused("config.json cannot be read"):
         open_translator(tmp_path)
 
 
 @pytest.mark.parametrize("url", ["ftp://host/v1/models/demo", "http://host:8501/demo"])
 def test_urls_that_are_no_served_models(url):
-    with pytest.raises(InputError, match="model must be a URL like http"):
+    with refused("model must be a URL like http"):
         open_translator(url)
 
 
@@ -207,7 +203,7 @@ def test_an_error_of_the_input_comes_after_the_lines_before_it():
         raise InputError("no more")
 
     found = []
-    with pytest.raises(InputError, match="no more"):
+    with refused("no more"):
         for group in groups_as_they_come(lines(), 2):
             found += group
     assert found == ["a", "b", "c"]
@@ -245,10 +241,9 @@ def test_invalid_text_is_reported_after_the_translations_before_it():
     with start() as process:
         text = "".join(f"{line}\n" for line in good).encode() + b"\xff\xfe\nmore\n"
         printed, errors = process.communicate(text)
-    assert process.returncode == 2
     assert len(printed.decode().splitlines()) == len(good)
-    assert errors.startswith(b"error: text must be UTF-8, but line 4 of ")
-    assert errors.count(b"\n") == 1
+    told = message_of(process.returncode, errors.decode())
+    assert told.startswith("text must be UTF-8, but line 4 of ")
 
 
 def test_a_reader_that_has_had_enough():
@@ -265,14 +260,8 @@ def test_what_is_read_before_is_not_translated(tmp_path):
     (tmp_path / "sources").write_text("".join(f"{line}\n" for line in SOURCES))
     translate = command("translate", ["--model", forms()["ctranslate2"]])
     with open(tmp_path / "sources") as file:
-        result = subprocess.run(
-            ["sh", "-c", 'read -r line; exec "$@"', "sh", *translate],
-            stdin=file,
-            capture_output=True,
-            text=True,
-            cwd=ROOT,
-            env=ENVIRONMENT,
-        )
+        words = ["sh", "-c", 'read -r line; exec "$@"', "sh", *translate]
+        result = run_process(words, stdin=file)
     assert result.stderr == ""
     expected = open_translator(forms()["ctranslate2"]).translate(SOURCES[1:])
     assert result.stdout.splitlines() == expected
@@ -293,15 +282,9 @@ def test_a_socket_is_read_until_it_ends_even_one_that_does_not_wait():
 
 def test_a_closed_standard_input_is_told():
     translate = command("translate", ["--model", forms()["ctranslate2"]])
-    result = subprocess.run(
-        ["sh", "-c", 'exec "$@" <&-', "sh", *translate],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=ENVIRONMENT,
-    )
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr == "error: standard input must be open, but it is closed\n"
+    result = run_process(["sh", "-c", 'exec "$@" <&-', "sh", *translate])
+    told = message_of(result.returncode, result.stderr)
+    assert told == "standard input must be open, but it is closed" and result.stdout == ""
 
 
 def test_lines_that_are_cut_are_told_and_control_characters_do_not_reach_a_terminal():
@@ -319,17 +302,10 @@ def test_lines_that_are_cut_are_told_and_control_characters_do_not_reach_a_termi
 
 
 def test_all_is_translated_where_standard_error_is_full():
-    arguments = ["--model", forms()["ctranslate2"], "--verbose"]
+    words = command("translate", ["--model", forms()["ctranslate2"], "--verbose"])
     with open("/dev/full", "w") as full:
-        result = subprocess.run(
-            command("translate", arguments),
-            input="dog\n",
-            stdout=subprocess.PIPE,
-            stderr=full,
-            text=True,
-            cwd=ROOT,
-            env=ENVIRONMENT,
-        )
+        streams = {"capture_output": False, "stdout": subprocess.PIPE, "stderr": full}
+        result = run_process(words, input="dog\n", **streams)
     assert (result.returncode, result.stdout.count("\n")) == (0, 1)
 
 
@@ -369,6 +345,4 @@ def test_a_served_model(url):
     assert result.returncode == 0
 
     result = run_command("translate", ["--model", url.replace(NAME, "other")], stdin=lines)
-    assert (result.returncode, result.stdout) == (2, "")
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
+    assert message_of(result.returncode, result.stderr) and result.stdout == ""

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipelines.errors import InputError
 from pipelines.translators import grpc as grpc_client
 from pipelines.translators import rest as rest_client
 from pipelines.translators import served as serving_client
 from pipelines.translators.served import open_remote
+from tests.support.refusals import refused
 from tests.support.serving_servers import Refusal, grpc_server, raw_server, rest_server
 
 pytestmark = pytest.mark.tensorflow_only
@@ -29,9 +29,9 @@ def _small_limits(monkeypatch):
 
 def refusal(url, timeout=600.0):
     """The one line in which a translator refuses."""
-    with pytest.raises(InputError) as refused:
+    with refused() as told:
         open_remote(url, timeout=timeout).translate(["dog"])
-    message = str(refused.value)
+    message = str(told.value)
     assert message.isprintable() and len(message) < 600
     return message
 
@@ -227,14 +227,12 @@ def test_an_error_over_grpc_is_cut_and_does_nothing_to_a_terminal():
     ids=lambda value: value[:20],
 )
 def test_addresses_that_are_none(form, address, rule):
-    with pytest.raises(InputError, match=f"^{rule}.*, got ") as refused:
+    with refused(f"^{rule}.*, got ") as told:
         open_remote(form.format(address))
-    assert len(str(refused.value)) < 500
+    assert len(str(told.value)) < 500
 
 
 @pytest.mark.parametrize("url", ["http://h/v1/models/m/versions/{}", "grpc://h:8500/m/{}"])
 def test_versions_beyond_those_of_tensorflow_serving(url):
-    with pytest.raises(
-        InputError, match="^the version of a URL must be from 0 to 9223372036854775"
-    ):
+    with refused("^the version of a URL must be from 0 to 9223372036854775"):
         open_remote(url.format(2**63))
