@@ -225,6 +225,7 @@ def lasting_output() -> Iterator[None]:
     try:
         yield
     finally:
+        sys.stdout.flush()
         sys.stdout, sys.stderr = before
 
 
@@ -309,28 +310,33 @@ def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
     _open_closed_streams()
     _print_anything()
     show_log()
+    interruption.end(_status_of(main))
+
+
+def _status_of(main: Callable[[Sequence[str]], int | None]) -> int | None:
     try:
         with interruption.never_lost():
             status = main(sys.argv[1:])
+            sys.stdout.flush()
+            return status
     except InputError as error:
-        _fail(f"{error}")
+        return _told(f"{error}")
     except KeyboardInterrupt:
-        interruption.exit_interrupted()
+        interruption.end_interrupted()
     except BrokenPipeError:
         sys.stderr.close()  # the reader has had enough: nothing to report
-        sys.exit(0)
+        return 0
     except OSError as error:  # a full disk, a missing permission
-        _fail(f"{error.filename or 'input or output'}: {error.strerror or error}")
+        return _told(f"{error.filename or 'input or output'}: {error.strerror or error}")
     except _exhausted() as error:
-        _fail(f"there is not enough memory: {reason_of(error)}")
-    sys.exit(status)
+        return _told(f"there is not enough memory: {reason_of(error)}")
 
 
-def _fail(message: str) -> NoReturn:
-    """Exits as after a user's mistake, even where nobody can be told of it."""
+def _told(message: str) -> int:
+    """The status after a user's mistake, who is told of it, if anybody can be."""
     with contextlib.suppress(OSError):
         print(f"error: {message}", file=sys.stderr)
-    sys.exit(2)
+    return 2
 
 
 def _exhausted() -> tuple[type[Exception], ...]:

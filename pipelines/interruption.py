@@ -1,4 +1,4 @@
-"""Ctrl-C: heard while native code works, not lost in destructors, and the end of the process."""
+"""Ctrl-C, heard while native code works and not lost in destructors, and the end of the process."""
 
 import contextlib
 import os
@@ -31,16 +31,28 @@ def in_a_thread(work: Callable[[], None]) -> None:
     done.result()
 
 
-def exit_interrupted() -> NoReturn:
-    """Ends the process as shells expect of one that Ctrl-C has ended, and at once.
+def end(status: int | None) -> NoReturn:
+    """Ends the process with a status, at once if TensorFlow has been loaded.
 
-    While Python took itself apart, TensorFlow's iterator over a dataset would wait for a thread
-    that never ends, and native code that goes on in one would find Python gone, and abort.
+    While Python takes itself apart it ends the threads that want to run it, such as those that read
+    a dataset ahead, and the destructor of the dataset's iterator would wait for them for ever.
     """
+    if "tensorflow" not in sys.modules:
+        sys.exit(status)
+    _end_at_once(status or 0)
+
+
+def end_interrupted() -> NoReturn:
+    """Ends the process as shells expect of one that Ctrl-C has ended, and at once: native code that
+    goes on in a thread would find Python gone, and abort."""
+    _end_at_once(128 + signal.SIGINT)
+
+
+def _end_at_once(status: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):  # nobody reads it any more
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, or it is closed
             stream.flush()
-    os._exit(128 + signal.SIGINT)
+    os._exit(status)
 
 
 @contextlib.contextmanager

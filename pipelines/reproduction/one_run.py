@@ -29,7 +29,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _end_with_standard_input() -> None:
-    sys.stdin.read()
+    while os.read(sys.stdin.fileno(), 1):
+        pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 

@@ -1,13 +1,12 @@
-"""Ctrl-C, in processes of their own: it ends them at once, and with the status that shells know."""
+"""How commands end, in processes of their own: at once, and with the status that shells know."""
 
 import signal
-import subprocess
 import sys
 
 import pytest
 
 from pipelines import interruption
-from tests.support.runs import ENVIRONMENT, ROOT
+from tests.support.runs import run_process
 
 IN_A_DESTRUCTOR = """
 import signal, time
@@ -57,6 +56,38 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 run(lambda arguments: signal.raise_signal(signal.SIGINT))
 """
 
+# A dataset is read ahead when the command is over.
+WHILE_DATA_IS_READ_AHEAD = """
+import sys, time
+from pipelines.command_line import run
+from pipelines.errors import InputError
+from pipelines.importing import load_tensorflow
+
+load_tensorflow()
+import numpy as np
+import tensorflow as tf
+
+def read(number):
+    time.sleep(0.2)
+    return np.int32(number)
+
+def load(context):
+    data = tf.data.Dataset.range(1_000_000)
+    return data.map(lambda i: tf.numpy_function(read, [i], tf.int32)).prefetch(100_000)
+
+def main(arguments):
+    global iterator
+    strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+    iterator = iter(strategy.distribute_datasets_from_function(load))
+    next(iterator)
+    print("to the last word", end="")
+    if arguments:
+        raise InputError("that is none")
+    return 5
+
+run(main)
+"""
+
 
 @pytest.mark.parametrize(
     "program",
@@ -68,17 +99,23 @@ run(lambda arguments: signal.raise_signal(signal.SIGINT))
     ids=["in a destructor", "what would wait", "while subwords are learnt"],
 )
 def test_it_ends_the_process(program, tmp_path):
-    result = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env={**ENVIRONMENT, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
+    result = run_program(program, cwd=tmp_path)
     assert (result.returncode, result.stderr) == (128 + signal.SIGINT, "")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize(
+    ("arguments", "status", "errors"), [([], 5, ""), (["x"], 2, "error: that is none\n")]
+)
+def test_a_command_ends_while_data_is_read_ahead(arguments, status, errors):
+    result = run_program(WHILE_DATA_IS_READ_AHEAD, *arguments)
+    assert (result.returncode, result.stderr) == (status, errors)
+    assert result.stdout == "to the last word"
+
+
+def run_program(program, *arguments, **options):
+    return run_process([sys.executable, "-c", program, *arguments], timeout=100, **options)
 
 
 def test_other_errors_in_destructors_are_reported_as_ever(monkeypatch):

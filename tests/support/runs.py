@@ -98,6 +98,7 @@ def call(main, arguments, monkeypatch):
     """Runs a command line in this process, as `python -m` would; returns its exit status."""
     from pipelines.command_line import run
 
+    monkeypatch.setattr("pipelines.interruption.end", sys.exit)  # and not this process
     monkeypatch.setattr(sys, "argv", ["program", *map(str, arguments)])
     monkeypatch.setenv("TF_NUM_INTRAOP_THREADS", "1")  # as those that translate do, for good
     try:
