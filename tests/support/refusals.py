@@ -14,9 +14,9 @@ def message_of(status: int, errors: str, progress: str = "(?!)") -> str:
 
     Lines that match `progress` may come before it; unless given, there must be none.
     """
-    told = re.fullmatch(rf"(?:(?:{progress})\n)*error: ([^\n]+)\n", errors)
+    told = re.fullmatch(rf"(?:(?:{progress})\n)*error: (?P<message>[^\n]+)\n", errors)
     assert status == 2 and told, f"exit status {status}\n{errors}"
-    return told[1]
+    return told["message"]
 
 
 @contextlib.contextmanager
