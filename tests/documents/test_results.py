@@ -77,6 +77,13 @@ def test_the_share_of_commands_in_the_readme():
     assert f"{means['relative']:.1f}% of the longer" in told
     assert f"{means['values only']:.1f}% with relative positions in the values alone" in told
     assert f"sinusoids {means['sinusoidal']:.1f}%" in told
+    longer = read_json(ROOT / "docs" / "results" / "scan" / "values" / "lengths-commands.json")
+    (row,), (column,) = longer["rows"], longer["columns"]
+    assert (row["label"], column["label"]) == ("values only", "26")
+    assert row["scores"][0]["least"] == 100.0
+    assert [(run["seed"], run["step"]) for run in row["runs"]] == [(n, 30_000) for n in (1, 2, 3)]
+    assert found["config"]["training"]["steps"] * 3 == 30_000
+    assert "the values alone get all of them right, with each of three seeds" in told
 
 
 def test_the_share_of_commands_in_bfloat16():
