@@ -37,22 +37,31 @@ def end(status: int | None) -> NoReturn:
     While Python takes itself apart it ends the threads that want to run it, such as those that read
     a dataset ahead, and the destructor of the dataset's iterator would wait for them for ever.
     """
-    if "tensorflow" not in sys.modules:
-        sys.exit(status)
-    _end_at_once(status or 0)
+    _flush()
+    if "tensorflow" in sys.modules:
+        os._exit(status or 0)
+    sys.exit(status)
 
 
 def end_interrupted() -> NoReturn:
     """Ends the process as shells expect of one that Ctrl-C has ended, and at once: native code that
     goes on in a thread would find Python gone, and abort."""
-    _end_at_once(128 + signal.SIGINT)
+    _flush()
+    os._exit(128 + signal.SIGINT)
 
 
-def _end_at_once(status: int) -> NoReturn:
+def _flush() -> None:
+    """What has been printed arrives, or is dropped where nobody reads it any more: Python, at its
+    end, would try again, and make it the status of the process."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more, or it is closed
+        try:
             stream.flush()
-    os._exit(status)
+        except ValueError:  # it is closed
+            pass
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
 
 
 @contextlib.contextmanager

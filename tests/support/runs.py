@@ -22,6 +22,7 @@ ENVIRONMENT = {
     "CUDA_VISIBLE_DEVICES": "",
     "TF_CPP_MIN_LOG_LEVEL": "2",
 }
+ENVIRONMENT.pop("PYTHONUNBUFFERED", None)  # users have none: what is printed waits to be written
 SUBWORDS = "subwords"
 SUBWORDS_SHA256 = hashlib.sha256(SUBWORDS.encode()).hexdigest()
 MODEL = {
