@@ -38,9 +38,10 @@ def test_an_ablation_is_made_of_its_json():
     assert kept == {run["run"] for row in found["rows"] for run in row["runs"]}
 
 
-def test_scores_are_those_of_the_translations():
+@pytest.mark.parametrize("corpus", ["demo", "demo-longer"])
+def test_scores_are_those_of_the_translations(corpus):
     """Of each run of the demo corpus that is kept: BLEU and chrF, computed again."""
-    directory = ROOT / "docs" / "results" / "demo"
+    directory = ROOT / "docs" / "results" / corpus
     references = [target for _, target in DemoCorpus().pairs("test")]
     metrics = sacrebleu_metrics("de")
     told = {}
