@@ -252,9 +252,7 @@ class _Lasting:
         try:
             yield
         except OSError:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, self._stream.fileno())
-            os.close(nowhere)
+            interruption.lead_nowhere(self._stream)
 
 
 class _StandardStreams(logging.Handler):

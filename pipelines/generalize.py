@@ -126,7 +126,7 @@ def _generalize(asked: Asked, output: Path) -> list[Path] | signal.Signals:
     from pipelines.reproduction.parallel import Machine
     from pipelines.training.devices import make_strategy
 
-    machine = Machine.of(asked.flags.jobs) if asked.flags.jobs > 1 else None
+    machine = Machine.of(asked.flags.jobs)
     make_strategy(asked.config.training)  # before TensorFlow reads the text
     flags, corpus = asked.flags, asked.corpus
     assert corpus  # since --prepared is refused

@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> None:
     check_has_two_terms(loaded)
     translator = Translator.of(loaded)
     target = flags.target
-    check_lengths(loaded, sentence=flags.sentence, **({} if target is None else {"target": target}))
+    check_lengths(loaded, sentence=flags.sentence, target=target)
     CutSources(translator).tell([flags.sentence])
     if target is None:
         (target,) = translator.translate([flags.sentence])

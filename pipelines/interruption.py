@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 _MOMENT = 0.05  # seconds
 
@@ -59,9 +59,14 @@ def _flush() -> None:
         except ValueError:  # it is closed
             pass
         except OSError:
-            nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, stream.fileno())
-            os.close(nowhere)
+            lead_nowhere(stream)
+
+
+def lead_nowhere(stream: TextIO) -> None:
+    """Drops what is printed to a stream from now on."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 @contextlib.contextmanager

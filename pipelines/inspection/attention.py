@@ -116,13 +116,16 @@ def check_has_two_terms(loaded: LoadedRun) -> None:
         )
 
 
-def check_lengths(loaded: LoadedRun, **texts: str) -> None:
-    """Checks that each text, by the name of its argument, is as long as can be shown.
+def check_lengths(loaded: LoadedRun, **texts: str | None) -> None:
+    """Checks that each text, by the name of its argument, if it is given, is as long as can be
+    shown.
 
     Raises:
         InputError: one has no subwords, or more.
     """
     for name, text in texts.items():
+        if text is None:
+            continue
         (ids,) = loaded.tokenizer.encode(tf.constant([text]))
         if not 1 < len(ids) <= MAX_SUBWORDS:
             raise InputError(

@@ -50,7 +50,7 @@ def reproduce(
         InputError: the user has to change something; before anything is trained, if that can be
             known.
     """
-    machine = Machine.of(jobs) if jobs > 1 else None
+    machine = Machine.of(jobs)
     make_strategy(config.training)  # before TensorFlow reads the text
     if corpus is not None:
         prepared = prepare_text(config, corpus, output / "prepared")

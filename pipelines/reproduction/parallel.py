@@ -57,12 +57,15 @@ class Machine(NamedTuple):
     gpus: list[str]
 
     @classmethod
-    def of(cls, jobs: int) -> Machine:
-        """This one. Its GPUs are left to the runs: TensorFlow must not have used one before.
+    def of(cls, jobs: int) -> Machine | None:
+        """This one; None for one run at a time. Its GPUs are left to the runs: TensorFlow must not
+        have used one before.
 
         Raises:
             InputError: there are fewer GPUs, or cores where there are no GPUs.
         """
+        if jobs == 1:
+            return None
         devices = tf.config.list_physical_devices("GPU")
         gpus = [device.name.rpartition(":")[2] for device in devices]
         if named := os.environ.get("CUDA_VISIBLE_DEVICES"):

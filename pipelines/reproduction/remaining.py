@@ -33,16 +33,16 @@ def train_remaining(
     remaining = [run for run in runs if not run.is_finished()]
     for run in remaining:
         run.check_continues()
-    minutes = [run.record()["minutes"] for run in runs if run not in remaining]
     at_once = min(machine.jobs, len(remaining)) if machine else 1
 
     def tell(run: Run) -> None:
-        done = [*minutes, *(run.record()["minutes"] for run in remaining if run.is_finished())]
+        number = len(runs) - len(remaining) + remaining.index(run) + 1
+        done = [run.record()["minutes"] for run in runs if run.is_finished()]
         left = len(runs) - len(done)
         rounds = -(-left // at_once)
         time_left = duration(60 * statistics.mean(done) * rounds) if done else "unknown"
         _LOG.info(
-            f"run {len(minutes) + remaining.index(run) + 1} of {len(runs)}: {run.path.name}; "
+            f"run {number} of {len(runs)}: {run.path.name}; "
             f"{len(done)} finished, {left} left, time left {time_left}"
         )
 
