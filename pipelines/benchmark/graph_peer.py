@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Protocol
 from pipelines.benchmark.measuring import ratios, settings_of, take_one_thread, write_results
 from pipelines.command_line import parse_flags, run
 from pipelines.errors import InputError, check_positive
+from pipelines.graphs.config import ModelConfig, TrainingConfig
 from pipelines.importing import import_optional, load_keras
-from pipelines.train_graph import GraphFlags, config_of, read
+from pipelines.train_graph import GraphFlags, read
 
 if TYPE_CHECKING:
     from pipelines.graphs.graph import Task
-    from pipelines.graphs.training import TrainingConfig
 
 OURS = "RelationAwareAttention"
 PEERS = ("TransformerConv", "RGATConv", "FastRGCNConv")
@@ -40,8 +40,8 @@ class Benchmark:
     """another to test on"""
     hold_out: float | None = None
     """instead of --test: test on this share of the sentences of --train, the last"""
-    epochs: int = GraphFlags.epochs
-    learning_rate: float = GraphFlags.learning_rate
+    epochs: int = TrainingConfig.epochs
+    learning_rate: float = TrainingConfig.learning_rate
     seeds: int = 3
     """trainings of each"""
     output: str | None = None
@@ -70,15 +70,13 @@ def main(arguments: Sequence[str]) -> None:
     flags = parse_flags(Benchmark, __doc__, "python -m pipelines.benchmark.graph_peer", arguments)
     for module in ("torch", "torch_geometric"):
         import_optional(module, module, extra="peers")
-    given = (flags.train, flags.test, flags.hold_out)
-    task = read(GraphFlags(*given))
+    task = read(GraphFlags(flags.train, flags.test, flags.hold_out), seed=1)
     load_keras()
     take_one_thread()
     accuracies: dict[str, list[float]] = {name: [] for name in (OURS, *PEERS)}
     turns = []
     for seed in range(1, flags.seeds + 1):
-        rates = {"epochs": flags.epochs, "learning_rate": flags.learning_rate}
-        config = config_of(GraphFlags(*given, seed=seed, **rates))
+        config = TrainingConfig(epochs=flags.epochs, learning_rate=flags.learning_rate, seed=seed)
         contestants = _contestants(task, config)
         turns += _race(contestants, config.epochs)
         for name, contestant in contestants.items():
@@ -111,8 +109,10 @@ def main(arguments: Sequence[str]) -> None:
 def _contestants(task: Task, config: TrainingConfig) -> dict[str, Contestant]:
     from pipelines.benchmark.torch_graphs import GraphNetwork, as_data
 
-    data = [as_data(graphs, len(task.labels), config.nodes) for graphs in (task.train, task.test)]
-    peers = {name: GraphNetwork(name, task, config, *data) for name in PEERS}
+    data = [
+        as_data(graphs, len(task.labels), config.batch_nodes) for graphs in (task.train, task.test)
+    ]
+    peers = {name: GraphNetwork(name, task, ModelConfig(), config, *data) for name in PEERS}
     return {OURS: _Ours(task, config), **peers}
 
 
@@ -133,7 +133,7 @@ class _Ours:
         from pipelines.graphs.training import new_model, steps_per_epoch
 
         self.task, self.config = task, config
-        self.model = new_model(task, config)
+        self.model = new_model(task, ModelConfig(), config)
         self.parameters = self.model.count_params()
         self.steps = steps_per_epoch(task, config)
 
@@ -141,8 +141,8 @@ class _Ours:
         from pipelines.graphs.batches import batches
 
         seeds = [(self.config.seed, epoch)]
-        labels, relations = len(self.task.labels), self.config.model.relations
-        data = batches(self.task.train, labels, relations, self.config.nodes, seeds)
+        labels, relations = len(self.task.labels), self.config.relations
+        data = batches(self.task.train, labels, relations, self.config.batch_nodes, seeds)
         self.model.fit(data, shuffle=False, verbose=0)
 
     def accuracy(self) -> float:

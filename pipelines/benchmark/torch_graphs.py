@@ -16,9 +16,9 @@ from torch_geometric.data import Batch, Data
 from torch_geometric.loader import DataLoader
 
 from pipelines.graphs.batches import batches, num_relations, plan
+from pipelines.graphs.config import ModelConfig, TrainingConfig
 from pipelines.graphs.graph import Graph, Task
-from pipelines.graphs.model import ModelConfig
-from pipelines.graphs.training import CLIPPED_AT, TrainingConfig, steps_per_epoch
+from pipelines.graphs.training import CLIPPED_AT, steps_per_epoch
 from pipelines.training.schedule import warmup_then_cosine
 
 
@@ -30,6 +30,7 @@ class GraphNetwork:
         self,
         layer: str,
         task: Task,
+        model_config: ModelConfig,
         config: TrainingConfig,
         train_data: Sequence[Data],
         test_data: Sequence[Data],
@@ -42,7 +43,7 @@ class GraphNetwork:
         self.train_data, self.test_data = train_data, test_data
         relations = num_relations(labels, "graph")
         sizes = task.node_kinds, relations, len(task.classes)
-        self.model = _Model(layer, config.model, *sizes)
+        self.model = _Model(layer, model_config, *sizes)
         self.parameters = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         self.optimizer = torch.optim.AdamW(
             self.model.parameters(), config.learning_rate, weight_decay=config.weight_decay
@@ -75,7 +76,7 @@ class GraphNetwork:
         return right / asked
 
     def _batches(self, data: Sequence[Data], seed: tuple[int, int] | None) -> DataLoader:
-        numbers = plan([graph.num_nodes for graph in data], self.config.nodes, seed)
+        numbers = plan([graph.num_nodes for graph in data], self.config.batch_nodes, seed)
         return DataLoader(data, batch_sampler=[batch.tolist() for batch in numbers])
 
 

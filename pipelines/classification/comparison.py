@@ -7,13 +7,13 @@ import itertools
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from pipelines.classification.models import POSITIONS, ModelConfig, build
+from pipelines.classification.config import ModelConfig, TrainingConfig
+from pipelines.classification.models import POSITIONS, build
 from pipelines.classification.tasks import TASKS, Examples, Task, explained
 from pipelines.errors import check_finite
 from pipelines.progress import progress
@@ -24,32 +24,16 @@ _LOG = logging.getLogger(__name__)
 _FIELDS = {"position": str, "seed": int, "test": float, "longer": float}  # of a run, some of them
 
 
-@dataclass(frozen=True)
-class ComparisonConfig:
-    """What all trainings have in common.
-
-    Attributes:
-        task: one of `TASKS`.
-        model: the model.
-        epochs: how often each example is seen.
-        batch: examples of an update.
-        learning_rate: Adam's largest.
-    """
-
-    task: str = "text"
-    model: ModelConfig = field(default_factory=ModelConfig)
-    epochs: int = 8
-    batch: int = 64
-    learning_rate: float = 5e-3
-
-
 def compare(
-    config: ComparisonConfig, seeds: Sequence[int], output: Path | None = None
+    model_config: ModelConfig,
+    config: TrainingConfig,
+    seeds: Sequence[int],
+    output: Path | None = None,
 ) -> dict[str, Any]:
     """Trains with each kind of positions and each seed what has not been trained.
 
     Args:
-        config: of each training.
+        model_config, config: of each training.
         seeds: of the first weights, dropout and the order of examples.
         output: a JSON file, written after each training; those that it has are not repeated.
 
@@ -60,7 +44,7 @@ def compare(
         InputError: the file cannot be read or written, or is of another comparison; or a loss is
             not finite any more.
     """
-    settings = dataclasses.asdict(config)
+    settings = {"model": dataclasses.asdict(model_config), **dataclasses.asdict(config)}
     kept = KeptRuns(output, settings, _FIELDS)
     every = itertools.product(seeds, POSITIONS)
     wanted = [(seed, kind) for seed, kind in every if not kept.has(seed=seed, position=kind)]
@@ -70,7 +54,7 @@ def compare(
         task = TASKS[config.task]()
     with progress("training", "models", len(wanted) + len(kept), done=len(kept)) as work:
         for seed, position in wanted:
-            reached = train(config, task, position, seed)
+            reached = train(model_config, config, task, position, seed)
             scores = position, seed, reached["test"], reached["longer"]
             _LOG.info("%s, seed %d: %.3f, longer %.3f", *scores)
             kept.add(position=position, seed=seed, **reached)
@@ -78,7 +62,9 @@ def compare(
     return kept.of_seeds(seeds)
 
 
-def train(config: ComparisonConfig, task: Task, position: str, seed: int) -> dict[str, Any]:
+def train(
+    model_config: ModelConfig, config: TrainingConfig, task: Task, position: str, seed: int
+) -> dict[str, Any]:
     """Trains one model; what it reached, and on what.
 
     Raises:
@@ -86,7 +72,7 @@ def train(config: ComparisonConfig, task: Task, position: str, seed: int) -> dic
     """
     began = time.monotonic()
     keras.utils.set_random_seed(seed)
-    model = build(config.model, position, task)
+    model = build(model_config, position, task)
     updates = -(-len(task.train.targets) // config.batch) * config.epochs
     rate = warmup_then_cosine(updates, config.learning_rate)
     loss = keras.losses.BinaryCrossentropy(from_logits=True) if task.words else "mse"

@@ -7,33 +7,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import keras
 
+from pipelines.classification.config import ModelConfig
 from pipelines.classification.tasks import PADDING, Task
 from pipelines.importing import import_optional
 from tf_relpos import RelativeMultiHeadAttention, SinusoidalPositionEncoding
 
 # `[B, T, D]` to as much; with bool `[B, T]`, which positions are no padding, or None: then causal.
 Block = Callable[[Any, Any], Any]
-
-
-@dataclass(frozen=True)
-class ModelConfig:
-    """The model.
-
-    Attributes:
-        style: one of `STYLES`.
-        max_relative_position: k, where positions are relative.
-    """
-
-    style: str = "functional"
-    layers: int = 1
-    model_dim: int = 32
-    num_heads: int = 4
-    max_relative_position: int = 16
 
 
 def build(config: ModelConfig, position: str, task: Task) -> keras.Model:
@@ -61,7 +45,7 @@ def build(config: ModelConfig, position: str, task: Task) -> keras.Model:
         length = max(examples.inputs.shape[1] for examples in task[:3])
         x = keras.layers.Add()([x, _learnt_positions(inputs, length, D)])
     for _ in range(config.layers):
-        block = STYLES[config.style](config, is_relative=position == "relative")
+        block = BLOCKS[config.model](config, is_relative=position == "relative")
         x = block(x, seen)
     if task.words:
         x = keras.layers.GlobalAveragePooling1D()(x, mask=seen)
@@ -110,7 +94,7 @@ def keras_hub_block(config: ModelConfig, is_relative: bool) -> Block:
     return lambda x, seen: encoder(x, padding_mask=seen)
 
 
-STYLES = {"functional": functional_block, "keras_hub": keras_hub_block}
+BLOCKS = {"functional": functional_block, "keras_hub": keras_hub_block}
 POSITIONS = ("none", "sinusoidal", "learnt", "relative")
 
 

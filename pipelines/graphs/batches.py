@@ -18,7 +18,7 @@ READ_AHEAD = 4  # batches
 def num_relations(num_labels: int, relations: str) -> int:
     """How many labels the pairs of nodes have, which `batches` makes."""
     of_graph, of_order = 2 * num_labels + 1, 2 * MAX_DISTANCE + 1
-    return {"graph": of_graph, "order": of_order, "both": of_graph + of_order, "none": 1}[relations]
+    return {"graph": of_graph, "order": of_order, "both": of_graph + of_order, "none": 0}[relations]
 
 
 def plan(sizes: Sequence[int], nodes: int, seed: Sequence[int] | None) -> list[np.ndarray]:

@@ -2,46 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import keras
 
 from pipelines.graphs.batches import num_relations
+from pipelines.graphs.config import ModelConfig
 from pipelines.graphs.graph import Task
 from tf_relpos import RelationAwareAttention
 
 
-@dataclass(frozen=True)
-class ModelConfig:
-    """The model.
-
-    Attributes:
-        relations: what joins two nodes, see `pipelines.graphs.batches.batches`.
-        compatibility: of the attentions, see `tf_relpos.RelationAwareAttention`.
-    """
-
-    relations: str = "graph"
-    layers: int = 4
-    model_dim: int = 64
-    num_heads: int = 4
-    dropout: float = 0.1
-    compatibility: str = "product"
-
-
-def build(config: ModelConfig, task: Task) -> keras.Model:
+def build(config: ModelConfig, kind: str, task: Task) -> keras.Model:
     """Nodes `[B, T]` and relations `[B, T, T]` or `[B, T, T, L]` to logits `[B, T, classes]`.
 
     Padding has the number 0, and no node sees it.
+
+    Args:
+        config: the model.
+        kind: of relations, see `pipelines.graphs.batches.batches`.
+        task: whose nodes and labels these are.
     """
-    axes = (None, None, 2) if config.relations == "both" else (None, None)
+    axes = (None, None, 2) if kind == "both" else (None, None)
     nodes = keras.Input([None], dtype="int32", name="nodes")
     relations = keras.Input(axes, dtype="int32", name="relations")
     seen = keras.ops.expand_dims(nodes > 0, 1)
-    if config.relations != "none":
+    if kind != "none":
         seen = keras.ops.logical_and(seen, is_seen(relations))
     x = keras.layers.Embedding(task.node_kinds, config.model_dim)(nodes)
-    R = num_relations(len(task.labels), config.relations)
+    R = num_relations(len(task.labels), kind)
     for _ in range(config.layers):
         x = attending_block(x, relations, seen, R, config)
     x = keras.layers.LayerNormalization()(x)
@@ -56,12 +44,13 @@ def attending_block(
     num_relations: int,
     config: ModelConfig,
 ) -> keras.KerasTensor:
-    """Attention to the pairs that are `seen`, with their `relations`, and a feed-forward layer."""
-    uses_relations = config.relations != "none"
+    """Attention to the pairs that are `seen`, with their `relations`, if there are any, and a
+    feed-forward layer."""
+    uses_relations = num_relations > 0
     attention = RelationAwareAttention(
         config.num_heads,
         config.model_dim // config.num_heads,
-        num_relations,
+        max(num_relations, 1),
         relation_keys=uses_relations,
         relation_values=uses_relations,
         heads_share_relations=False,

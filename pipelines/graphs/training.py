@@ -8,7 +8,6 @@ import logging
 import time
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +18,9 @@ from pipelines.errors import InputError, check_finite, difference, first_line
 from pipelines.files.atomic import new_file
 from pipelines.files.records import read_json, write_json
 from pipelines.graphs.batches import batches, plan
+from pipelines.graphs.config import ModelConfig, TrainingConfig
 from pipelines.graphs.graph import Graph, Task
-from pipelines.graphs.model import ModelConfig, build, is_seen
+from pipelines.graphs.model import build, is_seen
 from pipelines.progress import Work, progress
 from pipelines.training.adam import Adam
 from pipelines.training.schedule import warmup_then_cosine
@@ -31,27 +31,6 @@ _LOG = logging.getLogger(__name__)
 CLIPPED_AT = 1.0  # norm of the gradients
 _STATE = "state.keras"
 _SETTINGS = "config.json"
-
-
-@dataclass(frozen=True)
-class TrainingConfig:
-    """A training.
-
-    Attributes:
-        model: the model.
-        epochs: how often each graph is seen.
-        nodes: of a batch, padding included.
-        learning_rate: the largest.
-        weight_decay: AdamW's.
-        seed: of the first weights, dropout and the order of batches.
-    """
-
-    model: ModelConfig = field(default_factory=ModelConfig)
-    epochs: int = 20
-    nodes: int = 768
-    learning_rate: float = 2e-3
-    weight_decay: float = 0.0
-    seed: int = 1
 
 
 class Trained(NamedTuple):
@@ -72,7 +51,9 @@ class NodeAccuracy(keras.metrics.SparseCategoricalAccuracy):
         super().update_state(flat[0], logits, flat[1])
 
 
-def train(task: Task, config: TrainingConfig, directory: Path | None = None) -> Trained:
+def train(
+    task: Task, model_config: ModelConfig, config: TrainingConfig, directory: Path | None = None
+) -> Trained:
     """Trains; with a directory, goes on from the epoch that an interrupted call had finished.
 
     Raises:
@@ -80,12 +61,13 @@ def train(task: Task, config: TrainingConfig, directory: Path | None = None) -> 
             is not finite any more.
     """
     steps = steps_per_epoch(task, config)
-    model = _resumed(task, config, directory) or new_model(task, config)
+    model = _resumed(task, model_config, config, directory)
+    model = model or new_model(task, model_config, config)
     done = int(model.optimizer.iterations) // steps
     if done:
         _LOG.info("resumed after epoch %d/%d", done, config.epochs)
     seeds = [(config.seed, epoch) for epoch in range(done, config.epochs)]
-    data = batches(task.train, len(task.labels), config.model.relations, config.nodes, seeds)
+    data = batches(task.train, len(task.labels), config.relations, config.batch_nodes, seeds)
     seconds = 0.0
     if seeds:
         longest = max(len(graph.nodes) for graph in task.train)
@@ -107,10 +89,10 @@ def train(task: Task, config: TrainingConfig, directory: Path | None = None) -> 
     return Trained(model, (len(seeds) * steps - 1) / seconds if seconds else None)
 
 
-def new_model(task: Task, config: TrainingConfig) -> keras.Model:
+def new_model(task: Task, model_config: ModelConfig, config: TrainingConfig) -> keras.Model:
     """A compiled model with its first weights."""
     keras.utils.set_random_seed(config.seed)
-    model = build(config.model, task)
+    model = build(model_config, config.relations, task)
     updates = steps_per_epoch(task, config) * config.epochs
     compile_model(model, updates, config.learning_rate, config.weight_decay)
     return model
@@ -137,7 +119,7 @@ def compile_model(
 
 def steps_per_epoch(task: Task, config: TrainingConfig) -> int:
     """The number of batches that the graphs to train on make."""
-    return len(plan([len(graph.nodes) for graph in task.train], config.nodes, None))
+    return len(plan([len(graph.nodes) for graph in task.train], config.batch_nodes, None))
 
 
 def accuracy(model: keras.Model, task: Task, config: TrainingConfig) -> float:
@@ -146,8 +128,8 @@ def accuracy(model: keras.Model, task: Task, config: TrainingConfig) -> float:
     Raises:
         InputError: the loss on them is not finite: the last update was too much.
     """
-    relations = config.model.relations
-    data = batches(task.test, len(task.labels), relations, config.nodes)
+    relations = config.relations
+    data = batches(task.test, len(task.labels), relations, config.batch_nodes)
     with progress("testing"):
         found = model.evaluate(data, verbose=0, return_dict=True)
     check_finite(found["loss"], config.learning_rate)
@@ -158,7 +140,7 @@ def attention_of(
     model: keras.Model, task: Task, config: TrainingConfig, graph: Graph
 ) -> tuple[np.ndarray, np.ndarray]:
     """The attention of each layer to a graph, `[layers, N, T, T]`, and each node's class, `[T]`."""
-    ((inputs, _, _),) = batches([graph], len(task.labels), config.model.relations, config.nodes)
+    ((inputs, _, _),) = batches([graph], len(task.labels), config.relations, config.batch_nodes)
     attentions = [a for a in model.layers if isinstance(a, keras.layers.MultiHeadAttention)]
     states = keras.Model(model.input, [layer.input[0] for layer in attentions])(inputs)
     weights = [
@@ -175,11 +157,14 @@ def attention_of(
     return np.stack([keras.ops.convert_to_numpy(w)[0] for w in weights]), classes
 
 
-def _resumed(task: Task, config: TrainingConfig, directory: Path | None) -> keras.Model | None:
+def _resumed(
+    task: Task, model_config: ModelConfig, config: TrainingConfig, directory: Path | None
+) -> keras.Model | None:
     """The model and its optimizer after the last epoch; None if there was none."""
     if directory is None:
         return None
     settings = {
+        "model": dataclasses.asdict(model_config),
         **dataclasses.asdict(config),
         "train": [len(task.train), sum(len(graph.nodes) for graph in task.train)],
         "sha256_of_train": _digest(task.train),

@@ -5,21 +5,28 @@ from __future__ import annotations
 import keras
 
 from pipelines.graphs.batches import MAX_DISTANCE, num_relations
-from pipelines.graphs.model import ModelConfig, attending_block
+from pipelines.graphs.config import ModelConfig
+from pipelines.graphs.model import attending_block
 from pipelines.syntax.trees import LABELS
 from tf_relpos import DecoderBlock
 
 
-def build(config: ModelConfig, source_size: int, target_size: int) -> keras.Model:
+def build(config: ModelConfig, kind: str, source_size: int, target_size: int) -> keras.Model:
     """`{"source" [B, S], "relations" [B, S, S] or [B, S, S, 2], "target" [B, T]}` to logits
-    `[B, T, target_size]` of the words that follow. Padding has the id 0."""
-    axes = (None, None, 2) if config.relations == "both" else (None, None)
+    `[B, T, target_size]` of the words that follow. Padding has the id 0.
+
+    Args:
+        config: the model.
+        kind: of relations, see `pipelines.graphs.batches.batches`.
+        source_size, target_size: words of each language.
+    """
+    axes = (None, None, 2) if kind == "both" else (None, None)
     source = keras.Input([None], dtype="int32", name="source")
     relations = keras.Input(axes, dtype="int32", name="relations")
     target = keras.Input([None], dtype="int32", name="target")
     is_word = source > 0
     seen = keras.ops.expand_dims(is_word, 1)
-    R = num_relations(len(LABELS), config.relations)
+    R = num_relations(len(LABELS), kind)
     x = keras.layers.Embedding(source_size, config.model_dim)(source)
     for _ in range(config.layers):
         x = attending_block(x, relations, seen, R, config)

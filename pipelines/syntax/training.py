@@ -7,7 +7,6 @@ import itertools
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +17,10 @@ import tensorflow as tf
 
 from pipelines.errors import check_finite
 from pipelines.graphs.batches import plan
-from pipelines.graphs.model import ModelConfig
+from pipelines.graphs.config import ModelConfig
 from pipelines.graphs.training import compile_model
 from pipelines.progress import Work, progress
+from pipelines.syntax.config import TrainingConfig
 from pipelines.syntax.data import END, PAD, START, Text, batches
 from pipelines.syntax.model import build
 from pipelines.syntax.trees import text_of
@@ -35,35 +35,17 @@ KINDS = ("order", "both")  # positions alone, and with dependencies
 EXTRA_WORDS = 10  # a translation may be this many words longer than its source
 
 
-@dataclass(frozen=True)
-class TrainingConfig:
-    """What all trainings have in common.
-
-    Attributes:
-        model: the model, whatever it knows of a source.
-        train, valid: pairs of sentences.
-        words: of the sources of a batch, padding included.
-        steps: updates.
-        every: how many updates lie between two points of a curve.
-        learning_rate: the largest.
-    """
-
-    model: ModelConfig = field(default_factory=lambda: ModelConfig(layers=2))
-    train: int = 10_000
-    valid: int = 300
-    words: int = 1024
-    steps: int = 600
-    every: int = 50
-    learning_rate: float = 2e-3
-
-
 def compare(
-    config: TrainingConfig, text: Text, seeds: Sequence[int], output: Path | None = None
+    model_config: ModelConfig,
+    config: TrainingConfig,
+    text: Text,
+    seeds: Sequence[int],
+    output: Path | None = None,
 ) -> dict[str, Any]:
     """Trains each of `KINDS` with each seed, but what has been trained.
 
     Args:
-        config: of each training.
+        model_config, config: of each training.
         text: to train and to validate on.
         seeds: of the first weights, dropout and the order of batches.
         output: a JSON file, written after each training; those that it has are not repeated.
@@ -75,8 +57,7 @@ def compare(
         InputError: the file cannot be read or written, or is of another comparison; or a loss is
             not finite any more.
     """
-    settings = dataclasses.asdict(config)
-    settings["model"].pop("relations")
+    settings = {"model": dataclasses.asdict(model_config), **dataclasses.asdict(config)}
     kept = KeptRuns(output, settings, _FIELDS)
     every = itertools.product(seeds, KINDS)
     wanted = [(seed, kind) for seed, kind in every if not kept.has(seed=seed, relations=kind)]
@@ -84,12 +65,18 @@ def compare(
     steps = done + config.steps * len(wanted)
     with progress("training", "updates", steps, done=done) as work:
         for seed, kind in wanted:
-            kept.add(relations=kind, seed=seed, **train(config, text, kind, seed, work))
+            found = train(model_config, config, text, kind, seed, work)
+            kept.add(relations=kind, seed=seed, **found)
     return kept.of_seeds(seeds)
 
 
 def train(
-    config: TrainingConfig, text: Text, relations: str, seed: int, work: Work
+    model_config: ModelConfig,
+    config: TrainingConfig,
+    text: Text,
+    relations: str,
+    seed: int,
+    work: Work,
 ) -> dict[str, Any]:
     """Trains one model; its curve, and the BLEU of its greedy translations at the end.
 
@@ -99,15 +86,15 @@ def train(
     began = time.monotonic()
     keras.utils.set_random_seed(seed)
     sizes = len(text.source_words), len(text.target_words)
-    model = build(dataclasses.replace(config.model, relations=relations), *sizes)
+    model = build(model_config, relations, *sizes)
     compile_model(model, config.steps, config.learning_rate)
-    valid = batches(text.valid, relations, config.words)
-    per_epoch = len(batches(text.train, relations, config.words))
+    valid = batches(text.valid, relations, config.batch_words)
+    per_epoch = len(batches(text.train, relations, config.batch_words))
     seeds = [(seed, epoch) for epoch in range(-(-config.steps // per_epoch))]
     longest = max(max(len(each.source), len(each.target)) for each in text.train)
     with lengths_up_to(longest):
         history = model.fit(
-            batches(text.train, relations, config.words, seeds),
+            batches(text.train, relations, config.batch_words, seeds),
             steps_per_epoch=config.every,
             epochs=config.steps // config.every,
             validation_data=valid,
@@ -115,7 +102,7 @@ def train(
             shuffle=False,
             verbose=0,
         ).history
-    translations = translate(model, text, relations, config.words)
+    translations = translate(model, text, relations, config.batch_words)
     bleu = sacrebleu.corpus_bleu(translations, [[example.reference for example in text.valid]])
     _LOG.info("seed %d, %s: BLEU %.2f", seed, relations, bleu.score)
     return {

@@ -10,7 +10,8 @@ import pytest
 
 from pipelines import compare_positions
 from pipelines.classification import comparison
-from pipelines.classification.models import POSITIONS, STYLES, ModelConfig, build
+from pipelines.classification.config import ModelConfig, TrainingConfig
+from pipelines.classification.models import BLOCKS, POSITIONS, build
 from pipelines.classification.report import markdown
 from pipelines.classification.tasks import series_task, text_task
 from pipelines.files.atomic import exclusive_file
@@ -32,14 +33,14 @@ def tasks(monkeypatch):
         monkeypatch.setitem(comparison.TASKS, name, task)
 
 
-@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("kind", BLOCKS)
 @pytest.mark.parametrize("position", POSITIONS)
-def test_only_positions_tell_the_order(style, position, tmp_path):
+def test_only_positions_tell_the_order(kind, position, tmp_path):
     """The same words in another order; padding changes nothing; a model returns from disk."""
-    if style == "keras_hub" and importlib.util.find_spec("keras_hub") is None:
+    if kind == "keras_hub" and importlib.util.find_spec("keras_hub") is None:
         pytest.skip("keras-hub is not installed")
     task = TASKS["text"]()
-    model = build(ModelConfig(style, layers=2, max_relative_position=3), position, task)
+    model = build(ModelConfig(kind, layers=2, max_relative_position=3), position, task)
     one, other = (model.predict(task.test.inputs[i::2], verbose=0) for i in (0, 1))
     assert (np.max(np.abs(one - other)) < 1e-5) == (position == "none")
     longer = np.pad(task.test.inputs[::2], ((0, 0), (0, 5)))
@@ -91,11 +92,11 @@ def test_what_is_trained_is_not_trained_again(task, tasks, tmp_path, monkeypatch
 def test_means_are_over_the_seeds_that_are_asked_for(tasks, tmp_path, monkeypatch):
     monkeypatch.setattr(comparison, "train", lambda *_: {"test": 0.5, "longer": 0.5})
     monkeypatch.setattr(comparison, "POSITIONS", ["none"])
-    config, output = comparison.ComparisonConfig(), tmp_path / "result.json"
-    comparison.compare(config, [1, 2], output)
+    configs, output = (ModelConfig(), TrainingConfig()), tmp_path / "result.json"
+    comparison.compare(*configs, [1, 2], output)
     monkeypatch.setattr(comparison, "POSITIONS", ["none", "relative"])
     for _ in range(2):  # trained, and found
-        found = comparison.compare(config, [1], output)
+        found = comparison.compare(*configs, [1], output)
         assert [(r["position"], r["seed"]) for r in found["runs"]] == [("none", 1), ("relative", 1)]
     assert len(json.loads(output.read_text())["runs"]) == 3
 

@@ -12,9 +12,9 @@ import pytest
 from pipelines import train_graph
 from pipelines.errors import InputError
 from pipelines.graphs import training
+from pipelines.graphs.config import ModelConfig, TrainingConfig
 from pipelines.graphs.conllu import read_task
-from pipelines.graphs.model import ModelConfig
-from pipelines.graphs.training import TrainingConfig, accuracy, train
+from pipelines.graphs.training import accuracy, train
 from tests.support.full_disk import largest_files
 from tests.support.layer_checks import assert_close
 from tests.support.refusals import message_of, refused
@@ -71,9 +71,9 @@ class Interrupted(logging.Handler):
 def test_an_interrupted_run_goes_on_as_if_nothing_had_been(text, tmp_path, caplog):
     """Without relations, which is quick; all words are alike then."""
     task = read_task(str(text), None, 0.5)
-    model = ModelConfig("none", layers=1, model_dim=4, num_heads=2, dropout=0.3)
-    config = TrainingConfig(model, epochs=3, nodes=96, learning_rate=0.05)
-    whole = train(task, config).model
+    model = ModelConfig(layers=1, model_dim=4, num_heads=2, dropout=0.3)
+    config = TrainingConfig("none", epochs=3, batch_nodes=96, learning_rate=0.05)
+    whole = train(task, model, config).model
     counts = np.bincount(np.concatenate([graph.targets for graph in task.test]))
     shares = counts / counts.sum()
     assert np.min(np.abs(shares - accuracy(whole, task, config))) < 1e-6
@@ -83,42 +83,43 @@ def test_an_interrupted_run_goes_on_as_if_nothing_had_been(text, tmp_path, caplo
     caplog.set_level(logging.INFO)
     try:
         with pytest.raises(KeyboardInterrupt):
-            train(task, config, tmp_path)
+            train(task, model, config, tmp_path)
     finally:
         log.removeHandler(handler)
-    found = train(task, config, tmp_path)
+    found = train(task, model, config, tmp_path)
     assert "resumed after epoch 1/3" in caplog.text
     for weights, others in zip(found.model.get_weights(), expected, strict=True):
         assert_close(weights, others, tolerance=1e-4)
-    assert train(task, config, tmp_path).steps_per_second is None  # nothing is left to do
+    assert train(task, model, config, tmp_path).steps_per_second is None  # nothing is left to do
     first = task.train[0]
     other = [first._replace(targets=np.roll(first.targets, 1)), *task.train[1:]]
     with refused("another training: sha256_of_train was"):
-        train(task._replace(train=other), config, tmp_path)
+        train(task._replace(train=other), model, config, tmp_path)
     with refused(r"another training: epochs was 3, got 4"):
-        train(task, dataclasses.replace(config, epochs=4), tmp_path)
-    dropped = dataclasses.replace(config, model=dataclasses.replace(model, dropout=0.1))
+        train(task, model, dataclasses.replace(config, epochs=4), tmp_path)
     with refused(r"another training: dropout was 0.3, got 0.1$"):
-        train(task, dropped, tmp_path)
+        train(task, dataclasses.replace(model, dropout=0.1), config, tmp_path)
+    once = dataclasses.replace(config, epochs=1)
     with (
         largest_files(4000),
         refused("cannot write .*state.keras"),
     ):
-        train(task, dataclasses.replace(config, epochs=1), tmp_path / "full")
+        train(task, model, once, tmp_path / "full")
     (kept,) = (tmp_path / "full").iterdir()
     assert kept.name == "config.json"
     # Nothing has been trained, which other settings could not go on from.
-    assert train(task, dataclasses.replace(config, epochs=1, nodes=48), tmp_path / "full").model
+    smaller = dataclasses.replace(once, batch_nodes=48)
+    assert train(task, model, smaller, tmp_path / "full").model
     other = tmp_path / "other" / "config.json"
     other.parent.mkdir()
     other.write_text('{"preset": "tiny"}')
     with refused("is of another training: model was None"):
-        train(task, config, other.parent)
+        train(task, model, config, other.parent)
     assert other.read_text() == '{"preset": "tiny"}'
     for content in (b"", b"PK", (tmp_path / "state.keras").read_bytes()[:500]):
         (tmp_path / "state.keras").write_bytes(content)
         with refused(r"state.keras cannot be read: .*remove it"):
-            train(task, config, tmp_path)
+            train(task, model, config, tmp_path)
 
 
 def test_a_loss_that_is_not_finite_ends_it_before_it_is_kept(text, tmp_path, monkeypatch, capfd):

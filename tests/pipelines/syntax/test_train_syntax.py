@@ -10,6 +10,7 @@ from pipelines import train_syntax
 from pipelines.corpora.demo.corpus import DemoCorpus
 from pipelines.files.atomic import exclusive_file
 from pipelines.syntax import training
+from pipelines.syntax.config import MODEL, TrainingConfig
 from pipelines.syntax.data import END, PAD, START, UNKNOWN, batches, read
 from pipelines.syntax.trees import LABELS, text_of
 from tests.support.runs import call, flags
@@ -75,9 +76,9 @@ def test_two_at_one_output_would_lose_what_one_has_trained(tmp_path, refusal):
 
 def test_means_are_over_the_seeds_that_are_asked_for(text, tmp_path, monkeypatch):
     monkeypatch.setattr(training, "train", lambda *_: {"bleu": 1.0, **dict.fromkeys(CURVES, [])})
-    config, output = training.TrainingConfig(), tmp_path / "result.json"
-    assert len(training.compare(config, text, [1, 2, 3], output)["runs"]) == 6
-    found = training.compare(config, text, [1, 2], output)
+    configs, output = (MODEL, TrainingConfig()), tmp_path / "result.json"
+    assert len(training.compare(*configs, text, [1, 2, 3], output)["runs"]) == 6
+    found = training.compare(*configs, text, [1, 2], output)
     assert [run["seed"] for run in found["runs"]] == [1, 1, 2, 2]
     assert len(json.loads(output.read_text())["runs"]) == 6
 
