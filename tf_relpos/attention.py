@@ -121,13 +121,6 @@ class EdgeAttention(CheckedAttention):
         """`[B, ..., T, N, H]` in the precision of the layer, whatever that of the projection."""
         return ops.cast(of_positions(dense, x), self.compute_dtype)
 
-    def project_heads(self, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values `[B, N, S, H]` of the inputs `[B, S, D]`, for `attend_to`."""
-        self._check_built("project_heads")
-        self._check_keys(value)
-        key, value = self._project(value)
-        return heads_first(key), heads_first(value)
-
     def _attend(
         self,
         query: Tensor,
