@@ -22,7 +22,8 @@ from tf_relpos.masks import both, visible, with_axes
 from tf_relpos.parts import freeze_parts, give_own_policies, own_policies
 from tf_relpos.projections import of_positions
 from tf_relpos.query_blocks import Attention, are_in_blocks, attend_in_blocks
-from tf_relpos.relation_ops import Relations, relation_scores, relation_values
+from tf_relpos.relation_ops import relation_scores, relation_values
+from tf_relpos.relations import Relations
 from tf_relpos.tensor_ops import Shape, Tensor, heads_first, times_transposed
 
 

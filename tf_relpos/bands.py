@@ -21,15 +21,10 @@ from typing import Any, NamedTuple, cast
 
 from keras import ops
 
+from tf_relpos.bucketed import score_gradients, value_gradient
 from tf_relpos.query_blocks import Attention, dropped, softmax_gradient
-from tf_relpos.relation_ops import (
-    Relations,
-    label_gradient,
-    label_values,
-    relation_scores,
-    relation_values,
-    sum_by_label,
-)
+from tf_relpos.relation_ops import relation_scores, relation_values
+from tf_relpos.relations import Relations
 from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import (
     Tensor,
@@ -228,12 +223,15 @@ class _BandAttention(NamedTuple):
         by_value = ops.matmul(ops.swapaxes(used, -1, -2), heads_first(by_attended))
         by_tables = []
         if self.keys.table is not None:
-            sums, by_labels = self._by_labels(by_scores, self.query, self.keys.table)
-            by_query += label_values(sums, self.positions, self.keys.table)
-            by_tables.append(self.keys.by_table(self.band, by_key, by_labels))
+            in_band = self.band.of(by_scores, 3)
+            table = self.keys.table
+            by_labels, by_table = score_gradients(in_band, self.query, self.positions, table)
+            by_query += by_labels
+            by_tables.append(self.keys.by_table(self.band, by_key, by_table))
         if self.values.table is not None:
-            _, by_labels = self._by_labels(used, by_attended, self.values.table)
-            by_tables.append(self.values.by_table(self.band, by_value, by_labels))
+            in_band = self.band.of(used, 3)
+            by_table = value_gradient(in_band, by_attended, self.positions, self.values.table)
+            by_tables.append(self.values.by_table(self.band, by_value, by_table))
         return [by_query, by_key, by_value, *by_tables]
 
     def _product(self, x: Tensor, ends: _Ends) -> Tensor:
@@ -248,8 +246,3 @@ class _BandAttention(NamedTuple):
 
     def _joined(self, ends: _Ends) -> Tensor:
         return ops.concatenate(self.band.sides(ends), axis=2)
-
-    def _by_labels(self, per_pair: Tensor, vectors: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
-        """What the pairs of the band sum up to by label, and the gradient by the table of that."""
-        sums = sum_by_label(self.band.of(per_pair, 3), self.positions, table.shape[-2])
-        return sums, label_gradient(sums, vectors, self.positions, table)

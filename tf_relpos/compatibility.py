@@ -17,12 +17,13 @@ from typing import Any
 
 from keras import ops
 
-from tf_relpos.relation_ops import Relations, int32_labels, tensors_of
+from tf_relpos.relations import Relations, tensors_of
 from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import (
     Tensor,
     exact_dtype,
     has_value,
+    int32_labels,
     loop,
     turns,
     vary_alike,
@@ -39,7 +40,7 @@ def additive_scores(
         query: `[B, T, N, H]`, not scaled.
         key: `[B, N, S, H]`.
         vector: v of each head, `[N, H]`.
-        relations: see `tf_relpos.relation_ops`; not looked at without a table.
+        relations: see `tf_relpos.relations`; not looked at without a table.
         table: the key vectors `w^K` of the labels, `[R, H]` or `[N, R, H]`; None for no edges.
 
     Returns:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from tf_relpos.masks import with_axes
-from tf_relpos.relation_ops import Relations
+from tf_relpos.relations import Relations
 from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import Tensor
 

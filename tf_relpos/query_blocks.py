@@ -13,15 +13,9 @@ from typing import Any, NamedTuple
 import keras
 from keras import ops
 
-from tf_relpos.relation_ops import (
-    Relations,
-    is_shared,
-    label_gradient,
-    label_values,
-    relation_scores,
-    sum_by_label,
-    tensors_of,
-)
+from tf_relpos.bucketed import score_gradients, value_gradient
+from tf_relpos.relation_ops import relation_scores
+from tf_relpos.relations import Relations, is_shared, tensors_of
 from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import (
     Tensor,
@@ -160,8 +154,7 @@ class Attention(NamedTuple):
         by_value = ops.matmul(ops.swapaxes(used, -1, -2), by_heads)
         if "value" in self.tables:
             table = self.tables["value"]
-            sums = sum_by_label(used, self.relations, table.shape[-2])
-            by_tables.append(label_gradient(sums, by_attended, self.relations, table))
+            by_tables.append(value_gradient(used, by_attended, self.relations, table))
         return [by_query], [by_key, by_value, *by_tables]
 
     def results_in_blocks(self, with_weights: bool) -> list[Tensor]:
@@ -321,10 +314,8 @@ def _product_gradients(
     by_key = ops.matmul(ops.swapaxes(by_scores, -1, -2), heads_first(query))
     if "key" not in tables:
         return [by_query, by_key]
-    table = tables["key"]
-    sums = sum_by_label(by_scores, relations, table.shape[-2])
-    by_query += label_values(sums, relations, table)
-    return [by_query, by_key, label_gradient(sums, query, relations, table)]
+    by_position, by_table = score_gradients(by_scores, query, relations, tables["key"])
+    return [by_query + by_position, by_key, by_table]
 
 
 class _Queries:

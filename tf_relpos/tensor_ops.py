@@ -86,6 +86,11 @@ def heads_first(x: Tensor) -> Tensor:
     return ops.transpose(x, (0, 2, 1, 3))
 
 
+def transposed(x: Tensor, axes: str, order: str) -> Tensor:
+    """`x`, whose axes are these letters, with the axes in another order."""
+    return x if axes == order else ops.transpose(x, [axes.index(axis) for axis in order])
+
+
 def times_transposed(x: Tensor, y: Tensor) -> Tensor:
     """`x y^T` of the last two axes; those before them are broadcast.
 

@@ -12,7 +12,15 @@ from tests.support.attention_checks import (
 )
 from tests.support.layer_checks import MODES, compile_runner
 from tests.support.reference import position_labels
-from tf_relpos import RelativeMultiHeadAttention, bands, query_blocks, relation_ops, tensor_ops
+from tf_relpos import (
+    RelativeMultiHeadAttention,
+    bands,
+    label_sums,
+    query_blocks,
+    relation_ops,
+    tensor_ops,
+    transpose_reshape,
+)
 from tf_relpos.relation_ops import choose_implementation
 from tf_relpos.relative_positions import RelativePositions
 
@@ -21,7 +29,7 @@ B, T, S, N, H, D, K = 2, 19, 23, 3, 11, 13, 2
 
 @pytest.fixture(autouse=True)
 def on_gpu(monkeypatch):
-    for module in (bands, query_blocks, relation_ops, tensor_ops):
+    for module in (bands, query_blocks, relation_ops, tensor_ops, transpose_reshape):
         monkeypatch.setattr(module, "has_gpu", lambda: True)
 
 
@@ -91,7 +99,7 @@ def test_what_is_chosen():
     for length, expected in ((longest, "transpose_reshape"), (longest + 1, "bucketed")):
         positions = RelativePositions(length, length, 16)
         assert choose_implementation("auto", positions, table) == expected
-    assert relation_ops._axes(RelativePositions(5, 7, 16)) == "bntr"
+    assert label_sums.label_axes(RelativePositions(5, 7, 16)) == "bntr"
     labels = keras.KerasTensor((5, 7), dtype="int32")
     assert choose_implementation("auto", labels, table) == "bucketed"
 

@@ -13,7 +13,7 @@ from tests.support.layer_checks import (
     gradient_function,
     to_numpy,
 )
-from tf_relpos import relation_ops
+from tf_relpos import label_sums
 from tf_relpos.relation_ops import choose_implementation, relation_scores, relation_values
 from tf_relpos.relative_positions import RelativePositions
 
@@ -168,7 +168,7 @@ def test_positions(
     rng, monkeypatch, in_place, mode, queries, keys, k, offset, layout, implementation
 ):
     """Lengths on either side of the clipping distance, k up to beyond the longest distance."""
-    monkeypatch.setattr(relation_ops, "picks_in_place", lambda: in_place)
+    monkeypatch.setattr(label_sums, "picks_in_place", lambda: in_place)
     vectors, weights = (B, queries, N, H), (B, N, queries, keys)
     table = rng.normal(size=(*LAYOUTS[layout], 2 * k + 1, H)).astype("float32")
     labels = reference.position_labels(queries, keys, k, offset)
@@ -198,7 +198,7 @@ def test_positions(
 
 @WAYS
 def test_no_keys_add_nothing(rng, monkeypatch, in_place, implementation):
-    monkeypatch.setattr(relation_ops, "picks_in_place", lambda: in_place)
+    monkeypatch.setattr(label_sums, "picks_in_place", lambda: in_place)
     positions = RelativePositions(3, 0, 2, 0)
     table = keras.ops.convert_to_tensor(rng.normal(size=(5, H)).astype("float32"))
     weights = keras.ops.zeros((B, N, 3, 0))
@@ -212,7 +212,7 @@ def test_no_keys_add_nothing(rng, monkeypatch, in_place, implementation):
 @PICKING
 def test_sums_in_half_precision_lose_nothing_small(monkeypatch, in_place, form):
     """4096 weights of 1/4096 sum to 1, where bfloat16 alone would stop at 2^-4 or so."""
-    monkeypatch.setattr(relation_ops, "picks_in_place", lambda: in_place)
+    monkeypatch.setattr(label_sums, "picks_in_place", lambda: in_place)
     length = 4096
     labels = np.zeros((1, length) if form == "pair" else (1, 1, length), "int32")
     relations = RelativePositions(1, length, 1, length) if form == "positions" else labels

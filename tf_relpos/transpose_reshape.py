@@ -1,0 +1,110 @@
+"""The terms of relations in the paper's form (Shaw et al. 2018, section 3.3).
+
+The vectors a_ij of all pairs are gathered as `[T, S, H]`. Queries are transposed to `[T, B*N, H]`,
+so that T parallel products with `[H, S]` make the scores, which are reshaped and transposed back.
+Takes O(T S H) memory beyond plain attention.
+
+Axes: B batch, T query positions, S key positions, N heads, H head size, R labels, L labels an edge.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from keras import ops
+
+from tf_relpos.label_sums import sum_positions
+from tf_relpos.relations import Relations, is_shared, tensors_of
+from tf_relpos.relative_positions import RelativePositions
+from tf_relpos.tensor_ops import (
+    Tensor,
+    exact_dtype,
+    has_gpu,
+    int32_labels,
+    transposed,
+    with_gradient,
+)
+
+
+def scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:
+    """See `tf_relpos.relation_ops.relation_scores`."""
+    a = _vectors_of_pairs(relations, table, query.dtype)
+    if not is_shared(relations):
+        return ops.einsum(f"btnh,{_vector_axes(table, a)}->bnts", query, a)
+    B, T, N, _ = ops.shape(query)
+    S = ops.shape(a)[-2]
+    scores = ops.matmul(_by_position(query, "btnh", table), ops.swapaxes(a, -1, -2))
+    if len(table.shape) == 2:
+        return transposed(ops.reshape(scores, (T, B, N, S)), "tbns", "bnts")
+    return transposed(scores, "ntbs", "bnts")
+
+
+def values(weights: Tensor, relations: Relations, table: Tensor) -> Tensor:
+    """See `tf_relpos.relation_ops.relation_values`."""
+    a = _vectors_of_pairs(relations, table, weights.dtype)
+    if not is_shared(relations):
+        return ops.einsum(f"bnts,{_vector_axes(table, a)}->btnh", weights, a)
+    B, N, T, _ = ops.shape(weights)
+    values = ops.matmul(_by_position(weights, "bnts", table), a)
+    if len(table.shape) == 2:
+        return transposed(ops.reshape(values, (T, B, N, a.shape[-1])), "tbnh", "btnh")
+    return transposed(values, "ntbh", "btnh")
+
+
+def _by_position(x: Tensor, axes: str, table: Tensor) -> Tensor:
+    """`x`, of `[B, T, N]` and a last axis, as `[T, B*N, last]`, or as `[N, T, B, last]`, if the
+    table has heads."""
+    if len(table.shape) == 3:
+        return transposed(x, axes, "ntb" + axes[-1])
+    x = transposed(x, axes, "tbn" + axes[-1])
+    T, B, N, last = ops.shape(x)
+    return ops.reshape(x, (T, B * N, last))
+
+
+def _vector_axes(table: Tensor, a: Tensor) -> str:
+    heads = "" if len(table.shape) == 2 else "n"
+    batch = "b" if len(a.shape) - len(heads) == 4 else ""
+    return f"{heads}{batch}tsh"
+
+
+def _vectors_of_pairs(relations: Relations, table: Tensor, dtype: str) -> Tensor:
+    """`a_ij`: `[T, S, H]` or `[B, T, S, H]`, with a leading N if the table has one."""
+    if isinstance(relations, RelativePositions):
+        return _vectors_of_positions(relations, table)
+    relations = int32_labels(relations, table.shape[-2])
+    last = table.shape[-2] - 1
+    a = _vectors_of_labels(table, ops.clip(relations, 0, last))
+    is_edge = (relations >= 0) & (relations <= last)
+    a = a * ops.expand_dims(ops.cast(is_edge, dtype), -1)
+    return ops.sum(a, axis=-2) if len(relations.shape) == 4 else a
+
+
+def _vectors_of_positions(positions: RelativePositions, table: Tensor) -> Tensor:
+    """The same of positions. The gradient of `take` adds up all vectors of a label in one place,
+    which a GPU does one after the other."""
+    if not has_gpu():
+        return _vectors_of_labels(table, positions.ids)
+    tensors, from_tensors = tensors_of(positions)
+
+    def take(table: Tensor, *tensors: Tensor) -> tuple[Tensor, None]:
+        return ops.take(table, from_tensors(*tensors).ids, axis=-2), None
+
+    def gradient(inputs: Any, saved: None, by_vectors: Tensor) -> tuple[Tensor]:
+        table, *tensors = inputs
+        *heads, T, S, H = ops.shape(by_vectors)
+        if heads:
+            by_vectors = ops.transpose(by_vectors, (1, 2, 0, 3))
+        pairs = ops.reshape(by_vectors, (T, S, math.prod(heads) * H))
+        sums = sum_positions(pairs, from_tensors(*tensors))
+        sums = ops.cast(ops.sum(ops.cast(sums, exact_dtype(sums)), axis=0), table.dtype)
+        return (ops.swapaxes(ops.reshape(sums, (-1, *heads, H)), 0, -2),)
+
+    return with_gradient(take, gradient, table, *tensors)
+
+
+def _vectors_of_labels(table: Tensor, labels: Tensor) -> Tensor:
+    """Rows of the table. In single precision at least, as the gradient adds up those of all
+    pairs with a label, of which half precision would lose most."""
+    rows = ops.take(ops.cast(table, exact_dtype(table)), labels, axis=-2)
+    return ops.cast(rows, table.dtype)
