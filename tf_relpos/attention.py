@@ -11,6 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from tf_relpos.attention_gradients import Attention
 from tf_relpos.bands import attend_in_bands, bands_of
 from tf_relpos.caches import given, write
 from tf_relpos.checked_attention import CheckedAttention
@@ -21,7 +22,7 @@ from tf_relpos.free_axes import FreeAxes
 from tf_relpos.masks import both, visible, with_axes
 from tf_relpos.parts import freeze_parts, give_own_policies, own_policies
 from tf_relpos.projections import of_positions
-from tf_relpos.query_blocks import Attention, are_in_blocks, attend_in_blocks
+from tf_relpos.query_blocks import are_in_blocks, attend_in_blocks
 from tf_relpos.relation_ops import relation_scores, relation_values
 from tf_relpos.relations import Relations
 from tf_relpos.tensor_ops import Shape, Tensor, heads_first, times_transposed

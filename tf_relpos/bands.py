@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, cast
 
 from keras import ops
 
+from tf_relpos.attention_gradients import Attention, dropped, softmax_gradient
 from tf_relpos.bucketed import score_gradients, value_gradient
-from tf_relpos.query_blocks import Attention, dropped, softmax_gradient
 from tf_relpos.relation_ops import relation_scores, relation_values
 from tf_relpos.relations import Relations
 from tf_relpos.relative_positions import RelativePositions

@@ -1,6 +1,6 @@
 """Eq. 3 and 4 for some queries at a time, so that all pairs are never in memory at once.
 
-The axes and the `relations` are those of `tf_relpos.relation_ops`.
+The axes are those of `tf_relpos.relation_ops`.
 """
 
 from __future__ import annotations
@@ -8,21 +8,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 from keras import ops
 
-from tf_relpos.bucketed import score_gradients, value_gradient
-from tf_relpos.relation_ops import relation_scores
-from tf_relpos.relations import Relations, is_shared, tensors_of
+from tf_relpos.attention_gradients import Attention
+from tf_relpos.relations import Relations, is_shared
 from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import (
     Tensor,
     exact_dtype,
     has_gpu,
     has_value,
-    heads_first,
     is_named,
     loop,
     turns,
@@ -59,133 +57,6 @@ def lengths_up_to(longest: int | None) -> Iterator[None]:
         _longest.reset(token)
 
 
-class Attention(NamedTuple):
-    """Eq. 3 and 4 of some queries, and their gradients.
-
-    Attributes:
-        weigh: the softmax of Eq. 4, `(query, key, tables, relations, mask) -> [B, N, T, S]`.
-        combine: Eq. 3, `(weights, value, tables, relations) -> [B, T, N, H]`.
-        query: `[B, T, N, H]`, scaled.
-        key, value: `[B, N, S, H]`.
-        tables: what else there is to learn: the label vectors of "key" and "value", where they are
-            in use, and before them what the scores need beside.
-        relations: see the module; None without label vectors.
-        mask: which pairs are seen, `[B or 1, N or 1, T or 1, S or 1]`.
-        kept: what dropout multiplies the weights by, `[B, N, T, S]`.
-        score_gradients: of scores other than Eq. 5's: `(by_scores, query, key, tables, relations)`
-            to the gradients by query, key and all tables but that of "value".
-    """
-
-    weigh: Callable[..., Tensor]
-    combine: Callable[..., Tensor]
-    query: Tensor
-    key: Tensor
-    value: Tensor
-    tables: dict[str, Tensor]
-    relations: Relations
-    mask: Tensor | None = None
-    kept: Tensor | None = None
-    score_gradients: Callable[..., list[Tensor]] | None = None
-
-    def packed(self) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Attention]]:
-        """All its tensors, and how to make the same of others: what has a gradient of its own, and
-        each of its branches, must be given all tensors that it uses."""
-        of_relations, from_tensors = tensors_of(self.relations)
-        optional = {"mask": self.mask, "kept": self.kept}
-        others = {**self.tables, **{name: x for name, x in optional.items() if x is not None}}
-
-        def unpacked(tensors: Sequence[Tensor]) -> Attention:
-            query, key, value, *rest = tensors
-            own = dict(zip(others, rest, strict=False))
-            relations = from_tensors(*rest[len(own) :])
-            if isinstance(relations, RelativePositions):
-                # Seen from within a branch, as XLA takes lengths from without for unknown.
-                T, S = ops.shape(query)[1], ops.shape(key)[2]
-                relations = relations._replace(query_length=T, key_length=S)
-            return self._replace(
-                query=query,
-                key=key,
-                value=value,
-                tables={name: own[name] for name in self.tables},
-                relations=relations,
-                mask=own.get("mask"),
-                kept=own.get("kept"),
-            )
-
-        return [self.query, self.key, self.value, *others.values(), *of_relations], unpacked
-
-    def of(self, block: _Queries) -> Attention:
-        """The part of a block of queries."""
-        return self._replace(
-            query=block.of(self.query, 1),
-            relations=block.relations(self.relations),
-            mask=block.of(self.mask, 2),
-            kept=block.of(self.kept, 2),
-        )
-
-    def exact_weights(self) -> Tensor:
-        """`[B, N, T, S]`, in single precision at least."""
-        return self.weigh(self.query, self.key, self.tables, self.relations, self.mask)
-
-    def results(self) -> list[Tensor]:
-        """The attended values, the weights, and these as exact as they were."""
-        exact = self.exact_weights()
-        weights = ops.cast(exact, self.query.dtype)
-        used = dropped(weights, self.kept)
-        return [self.combine(used, self.value, self.tables, self.relations), weights, exact]
-
-    def gradients(
-        self, exact: Tensor, by_attended: Tensor, by_returned: Tensor | None = None
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """Gradients by the query; and by key, value and tables, from those by the results."""
-        used = dropped(ops.cast(exact, self.query.dtype), self.kept)
-        by_heads = heads_first(by_attended)
-        by_weights = ops.matmul(by_heads, ops.swapaxes(self.value, -1, -2))
-        if "value" in self.tables:
-            by_weights += relation_scores(by_attended, self.relations, self.tables["value"])
-        by_weights = dropped(by_weights, self.kept)
-        if by_returned is not None:
-            by_weights += by_returned
-        by_scores = softmax_gradient(exact, by_weights, self.query.dtype)
-        of_scores = self.score_gradients or _product_gradients
-        by_query, by_key, *by_tables = of_scores(
-            by_scores, self.query, self.key, self.tables, self.relations
-        )
-        by_value = ops.matmul(ops.swapaxes(used, -1, -2), by_heads)
-        if "value" in self.tables:
-            table = self.tables["value"]
-            by_tables.append(value_gradient(used, by_attended, self.relations, table))
-        return [by_query], [by_key, by_value, *by_tables]
-
-    def results_in_blocks(self, with_weights: bool) -> list[Tensor]:
-        """The attended values and, if asked for, the weights."""
-        B, T, N, _ = ops.shape(self.query)
-        S, H = ops.shape(self.key)[2], self.value.shape[-1]
-
-        def of_block(block: _Queries) -> tuple[list[Tensor], list[Tensor]]:
-            return self.of(block).results()[: 1 + with_weights], []
-
-        parts = [((B, T, N, H), 1), ((B, N, T, S), 2)][: 1 + with_weights]
-        results, _ = _in_blocks(of_block, self, parts, ())
-        return results
-
-    def gradients_in_blocks(
-        self, by_attended: Tensor, by_returned: Tensor | None = None
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """As `gradients`, of weights that are computed again."""
-
-        def of_block(block: _Queries) -> tuple[list[Tensor], list[Tensor]]:
-            own = self.of(block)
-            by_own = block.counted(block.of(by_attended, 1), 1)
-            by_weights = block.of(by_returned, 2)
-            if by_weights is not None:
-                by_weights = block.counted(by_weights, 2)
-            return own.gradients(own.exact_weights(), by_own, by_weights)
-
-        parts = [(ops.shape(self.query), 1)]
-        return _in_blocks(of_block, self, parts, (self.key, self.value, *self.tables.values()))
-
-
 def attend_in_blocks(
     attention: Attention, with_weights: bool, may_be_whole: bool
 ) -> tuple[Tensor, ...]:
@@ -217,7 +88,7 @@ def attend_in_blocks(
             return [attended, weights][: 1 + with_weights], exact
 
         def in_blocks() -> tuple[list[Tensor], Tensor]:
-            results = unpacked(inputs).results_in_blocks(with_weights)
+            results = _results(unpacked(inputs), with_weights)
             return results, ops.zeros((0, 0, 0, 0), exact_dtype(attention.query))
 
         results, exact = either(whole, in_blocks)
@@ -234,7 +105,7 @@ def attend_in_blocks(
             return own.gradients(weights, *by_results)
 
         def in_blocks() -> tuple[list[Tensor], list[Tensor]]:
-            return unpacked(inputs).gradients_in_blocks(*by_results)
+            return _gradients(unpacked(inputs), *by_results)
 
         by_query, by_others = either(whole, in_blocks)
         return [*by_query, *by_others]
@@ -294,28 +165,45 @@ def _part(joined: Tensor, size: int, with_weights: bool) -> tuple[Tensor, ...]:
     return ops.transpose(joined[..., :size], (0, 2, 1, 3)), joined[..., size:]
 
 
-def dropped(weights: Tensor, kept: Tensor | None) -> Tensor:
-    """Weights after dropout: times what it `kept`, if there is any."""
-    return weights if kept is None else weights * kept
+def _part_of(attention: Attention, block: _Queries) -> Attention:
+    """The attention of a block of queries."""
+    return attention._replace(
+        query=block.of(attention.query, 1),
+        relations=block.relations(attention.relations),
+        mask=block.of(attention.mask, 2),
+        kept=block.of(attention.kept, 2),
+    )
 
 
-def softmax_gradient(exact: Tensor, by_weights: Tensor, dtype: Any) -> Tensor:
-    """The gradient by the scores of Eq. 4, from that by the weights, as precise as these are."""
-    by_weights = ops.cast(by_weights, exact.dtype)
-    mean = ops.sum(by_weights * exact, axis=-1, keepdims=True)
-    return ops.cast(exact * (by_weights - mean), dtype)
+def _results(attention: Attention, with_weights: bool) -> list[Tensor]:
+    """The attended values and, if asked for, the weights."""
+    B, T, N, _ = ops.shape(attention.query)
+    S, H = ops.shape(attention.key)[2], attention.value.shape[-1]
+
+    def of_block(block: _Queries) -> tuple[list[Tensor], list[Tensor]]:
+        return _part_of(attention, block).results()[: 1 + with_weights], []
+
+    parts = [((B, T, N, H), 1), ((B, N, T, S), 2)][: 1 + with_weights]
+    results, _ = _in_blocks(of_block, attention, parts, ())
+    return results
 
 
-def _product_gradients(
-    by_scores: Tensor, query: Tensor, key: Tensor, tables: dict[str, Tensor], relations: Relations
-) -> list[Tensor]:
-    """Of Eq. 5, by query, key and, if it is in use, the table of keys."""
-    by_query = heads_first(ops.matmul(by_scores, key))
-    by_key = ops.matmul(ops.swapaxes(by_scores, -1, -2), heads_first(query))
-    if "key" not in tables:
-        return [by_query, by_key]
-    by_position, by_table = score_gradients(by_scores, query, relations, tables["key"])
-    return [by_query + by_position, by_key, by_table]
+def _gradients(
+    attention: Attention, by_attended: Tensor, by_returned: Tensor | None = None
+) -> tuple[list[Tensor], list[Tensor]]:
+    """As `Attention.gradients`, of weights that are computed again."""
+
+    def of_block(block: _Queries) -> tuple[list[Tensor], list[Tensor]]:
+        own = _part_of(attention, block)
+        by_own = block.counted(block.of(by_attended, 1), 1)
+        by_weights = block.of(by_returned, 2)
+        if by_weights is not None:
+            by_weights = block.counted(by_weights, 2)
+        return own.gradients(own.exact_weights(), by_own, by_weights)
+
+    parts = [(ops.shape(attention.query), 1)]
+    others = (attention.key, attention.value, *attention.tables.values())
+    return _in_blocks(of_block, attention, parts, others)
 
 
 class _Queries:

@@ -1,0 +1,131 @@
+"""Eq. 3 and 4 with their gradients, for what computes these itself (Shaw et al. 2018, section 3.1).
+
+The axes are those of `tf_relpos.relation_ops`, the `relations` those of `tf_relpos.relations`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from keras import ops
+
+from tf_relpos.bucketed import score_gradients, value_gradient
+from tf_relpos.relation_ops import relation_scores
+from tf_relpos.relations import Relations, tensors_of
+from tf_relpos.relative_positions import RelativePositions
+from tf_relpos.tensor_ops import Tensor, heads_first
+
+
+class Attention(NamedTuple):
+    """Eq. 3 and 4 of some queries, and their gradients.
+
+    Attributes:
+        weigh: the softmax of Eq. 4, `(query, key, tables, relations, mask) -> [B, N, T, S]`.
+        combine: Eq. 3, `(weights, value, tables, relations) -> [B, T, N, H]`.
+        query: `[B, T, N, H]`, scaled.
+        key, value: `[B, N, S, H]`.
+        tables: what else there is to learn: the label vectors of "key" and "value", where they are
+            in use, and before them what the scores need beside.
+        relations: None without label vectors.
+        mask: which pairs are seen, `[B or 1, N or 1, T or 1, S or 1]`.
+        kept: what dropout multiplies the weights by, `[B, N, T, S]`.
+        score_gradients: of scores other than Eq. 5's: `(by_scores, query, key, tables, relations)`
+            to the gradients by query, key and all tables but that of "value".
+    """
+
+    weigh: Callable[..., Tensor]
+    combine: Callable[..., Tensor]
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    tables: dict[str, Tensor]
+    relations: Relations
+    mask: Tensor | None = None
+    kept: Tensor | None = None
+    score_gradients: Callable[..., list[Tensor]] | None = None
+
+    def packed(self) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Attention]]:
+        """All its tensors, and how to make the same of others: what has a gradient of its own, and
+        each of its branches, must be given all tensors that it uses."""
+        of_relations, from_tensors = tensors_of(self.relations)
+        optional = {"mask": self.mask, "kept": self.kept}
+        others = {**self.tables, **{name: x for name, x in optional.items() if x is not None}}
+
+        def unpacked(tensors: Sequence[Tensor]) -> Attention:
+            query, key, value, *rest = tensors
+            own = dict(zip(others, rest, strict=False))
+            relations = from_tensors(*rest[len(own) :])
+            if isinstance(relations, RelativePositions):
+                # Seen from within a branch, as XLA takes lengths from without for unknown.
+                T, S = ops.shape(query)[1], ops.shape(key)[2]
+                relations = relations._replace(query_length=T, key_length=S)
+            return self._replace(
+                query=query,
+                key=key,
+                value=value,
+                tables={name: own[name] for name in self.tables},
+                relations=relations,
+                mask=own.get("mask"),
+                kept=own.get("kept"),
+            )
+
+        return [self.query, self.key, self.value, *others.values(), *of_relations], unpacked
+
+    def exact_weights(self) -> Tensor:
+        """`[B, N, T, S]`, in single precision at least."""
+        return self.weigh(self.query, self.key, self.tables, self.relations, self.mask)
+
+    def results(self) -> list[Tensor]:
+        """The attended values, the weights, and these as exact as they were."""
+        exact = self.exact_weights()
+        weights = ops.cast(exact, self.query.dtype)
+        used = dropped(weights, self.kept)
+        return [self.combine(used, self.value, self.tables, self.relations), weights, exact]
+
+    def gradients(
+        self, exact: Tensor, by_attended: Tensor, by_returned: Tensor | None = None
+    ) -> tuple[list[Tensor], list[Tensor]]:
+        """Gradients by the query; and by key, value and tables, from those by the results."""
+        used = dropped(ops.cast(exact, self.query.dtype), self.kept)
+        by_heads = heads_first(by_attended)
+        by_weights = ops.matmul(by_heads, ops.swapaxes(self.value, -1, -2))
+        if "value" in self.tables:
+            by_weights += relation_scores(by_attended, self.relations, self.tables["value"])
+        by_weights = dropped(by_weights, self.kept)
+        if by_returned is not None:
+            by_weights += by_returned
+        by_scores = softmax_gradient(exact, by_weights, self.query.dtype)
+        of_scores = self.score_gradients or _product_gradients
+        by_query, by_key, *by_tables = of_scores(
+            by_scores, self.query, self.key, self.tables, self.relations
+        )
+        by_value = ops.matmul(ops.swapaxes(used, -1, -2), by_heads)
+        if "value" in self.tables:
+            table = self.tables["value"]
+            by_tables.append(value_gradient(used, by_attended, self.relations, table))
+        return [by_query], [by_key, by_value, *by_tables]
+
+
+def dropped(weights: Tensor, kept: Tensor | None) -> Tensor:
+    """Weights after dropout: times what it `kept`, if there is any."""
+    return weights if kept is None else weights * kept
+
+
+def softmax_gradient(exact: Tensor, by_weights: Tensor, dtype: Any) -> Tensor:
+    """The gradient by the scores of Eq. 4, from that by the weights, as precise as these are."""
+    by_weights = ops.cast(by_weights, exact.dtype)
+    mean = ops.sum(by_weights * exact, axis=-1, keepdims=True)
+    return ops.cast(exact * (by_weights - mean), dtype)
+
+
+def _product_gradients(
+    by_scores: Tensor, query: Tensor, key: Tensor, tables: dict[str, Tensor], relations: Relations
+) -> list[Tensor]:
+    """Of Eq. 5, by query, key and, if it is in use, the table of keys."""
+    by_query = heads_first(ops.matmul(by_scores, key))
+    by_key = ops.matmul(ops.swapaxes(by_scores, -1, -2), heads_first(query))
+    if "key" not in tables:
+        return [by_query, by_key]
+    by_position, by_table = score_gradients(by_scores, query, relations, tables["key"])
+    return [by_query + by_position, by_key, by_table]
