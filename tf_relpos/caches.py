@@ -32,11 +32,13 @@ def write(cache: Tensor, new: Tensor, index: int | Tensor) -> Tensor:
     which a server without a compiler cannot run.
     """
     source = ops.arange(ops.shape(cache)[2], dtype="int32") - index
-    last = ops.shape(new)[2] - 1
-    is_new = ops.reshape((source >= 0) & (source <= last), (1, 1, -1, 1, 1))
+    T = ops.shape(new)[2]
+    is_new = ops.reshape((source >= 0) & (source < T), (1, 1, -1, 1, 1))
     new = ops.cast(new, cache.dtype)
     if new.shape[2] != 1:
-        new = ops.take(new, ops.clip(source, 0, last), axis=2)
+        # With a row more, for what is not written: there may be no other.
+        new = ops.pad(new, ((0, 0), (0, 0), (0, 1), (0, 0), (0, 0)))
+        new = ops.take(new, ops.clip(source, 0, T), axis=2)
     return ops.where(is_new, new, cache)
 
 

@@ -259,11 +259,12 @@ def _in_blocks(
     query = attention.query
     dtype, exact = keras.backend.standardize_dtype(query.dtype), exact_dtype(query)
     length, size = ops.shape(query)[1], _block_size(query, attention.key)
-    count = turns((length + size - 1) // size, ops.shape(query)[0], ops.shape(attention.key)[2])
+    each = max(size, 1) if isinstance(size, int) else ops.maximum(size, 1)
+    count = turns(-(-length // each), ops.shape(query)[0], ops.shape(attention.key)[2])
     if has_value(query):
         # Eagerly Python's own loop: the other one would be compiled at every call.
         pieces, sums = [], [ops.zeros(ops.shape(total), exact) for total in totals]
-        for start in range(0, length, size):
+        for start in range(0, length, each):
             own, terms = function(_Queries(start, min(size, length - start)))
             pieces.append(own)
             sums = [s + ops.cast(term, exact) for s, term in zip(sums, terms, strict=True)]
@@ -305,11 +306,11 @@ def _are_few(query: Tensor, key: Tensor, widest: int) -> bool | Tensor:
 
 
 def _block_size(query: Tensor, key: Tensor) -> int | Tensor:
-    """How many queries make a block."""
+    """How many queries make a block: none only if there are none."""
     _, T, N, _ = ops.shape(query)
     each = (query.shape[0] or 1) * N * ops.shape(key)[2]
     block = BLOCK_ON_GPU if has_gpu() else BLOCK
     if isinstance(each, int) and isinstance(T, int):
-        return max(min(block // max(each, 1), max(T // 8, FEWEST), T), 1)
-    size = ops.minimum(block // ops.maximum(each, 1), ops.maximum(T // 8, FEWEST))
-    return ops.maximum(ops.minimum(size, T), 1)  # T may be 0, in an empty batch
+        return min(max(block // max(each, 1), 1), max(T // 8, FEWEST), T)
+    most = ops.maximum(block // ops.maximum(each, 1), 1)
+    return ops.minimum(ops.minimum(most, ops.maximum(T // 8, FEWEST)), T)

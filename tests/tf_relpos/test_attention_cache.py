@@ -86,6 +86,30 @@ def test_only_the_given_positions_are_written(rng):
     assert_close(after[:, :, 5:8], layer.compute_cache(x))
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_nothing_is_a_prefix_and_a_part_as_well(rng, mode):
+    """As an empty prompt, and the last part of one that was cut evenly."""
+    layer = build(rng)
+    x = sequence(rng)
+    whole = to_numpy(layer(x, x, use_causal_mask=True))
+
+    def step(tensors):
+        part, cache, at = tensors["part"], tensors["cache"], tensors["at"]
+        return layer(part, part, cache=cache, cache_update_index=at, use_causal_mask=True)
+
+    cache, at = empty_cache(rng), 0
+    for size in (0, 3, 0):
+        arrays = {"part": x[:, at : at + size], "cache": cache, "at": np.int32(at)}
+        run = compile_function(step, mode, arrays, {"part": (None, None, D)})
+        output, written = run(arrays)
+        assert output.shape == (B, size, D)
+        assert_close(output, whole[:, at : at + size])
+        np.testing.assert_array_equal(
+            to_numpy(written)[:, :, at + size :], cache[:, :, at + size :]
+        )
+        cache, at = to_numpy(written), at + size
+
+
 def test_cross_attention_attends_a_cache_as_it_is(rng):
     layer = build(rng)
     query, value, key = sequence(rng, 5), sequence(rng), sequence(rng)
