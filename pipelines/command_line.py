@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 import simple_parsing
-from simple_parsing.wrappers import DataclassWrapper
+from simple_parsing.wrappers import DataclassWrapper, FieldWrapper
 
 from pipelines import interruption
 from pipelines.config_file import flags_of_file, several
@@ -25,8 +25,32 @@ from pipelines.errors import InputError, first_line, reason_of
 from pipelines.progress import lines_above
 
 
+class _Flag(FieldWrapper):
+    """One flag; `none` is a value of a number that need not be given."""
+
+    def get_arg_options(self) -> dict[str, Any]:
+        options = super().get_arg_options()
+        kind = options.get("type")
+        if options.get("nargs") == "?" and kind in (int, float):
+            options["type"] = _Optional(kind)
+        return options
+
+
+class _Optional:
+    """Reads a number, or `none`; argparse calls it by its name."""
+
+    def __init__(self, kind: type):
+        self._kind, self.__name__ = kind, kind.__name__
+
+    def __call__(self, text: str) -> Any:
+        return None if text.lower() == "none" else self._kind(text)
+
+
 class _Section(DataclassWrapper):
     """The flags of one dataclass, under the first line of its docstring."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs, field_wrapper_class=_Flag)
 
     @property
     def title(self) -> str:

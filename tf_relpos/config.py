@@ -80,7 +80,7 @@ class TransformerConfig:
     """one table of relative positions a layer for all heads, or one for each head, as in the
     paper's base model; the layers by themselves share it"""
     attention_window: int | None = None
-    """self-attention sees this many positions on either side; None for all"""
+    """self-attention sees this many positions on either side; all if none"""
     implementation: str = "auto"
     """transpose_reshape (the paper's), bucketed or auto; the results are the same"""
     compatibility: str = "product"

@@ -79,7 +79,7 @@ def _row(change: str, asked: Asked) -> Row:
 
 def _spelt(value: Any) -> str:
     text = str(value).removesuffix(".0")
-    return text.lower() if isinstance(value, bool) else text
+    return text.lower() if value is None or isinstance(value, bool) else text
 
 
 def _differences(before: Any, after: Any) -> dict[str, Any]:

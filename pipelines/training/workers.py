@@ -176,12 +176,12 @@ def check_tf_config(text: str) -> list[str]:
     try:
         config = json.loads(text)
         cluster, task = config["cluster"], config["task"]
-        index = int(task["index"])
+        index = int(str(task["index"]))
         own = cluster[task["type"]][index]
         addresses = [address for several in cluster.values() for address in several]
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         raise InputError(f"{rule}, got {text or 'none'}") from error
-    if not set(cluster) <= {"chief", "worker"} or index < 0:
+    if not set(cluster) <= {"chief", "worker"} or len(cluster.get("chief", [])) > 1 or index < 0:
         raise InputError(f"{rule}, got {text}")
     for address in addresses:
         if not _is_address(address):

@@ -79,6 +79,13 @@ def test_the_command_line_takes_the_place_of_the_file(file):
     assert (flags.is_on, flags.count, flags.files) == (True, 5, ["c"])
     assert parsed(file("files = 'a'"), "--name", "x").files == ["a"]
     assert flags.kind == "other"
+    for none in (["--rate", "none"], ["--rate=None"]):
+        assert parsed(file(EVERY), *none).rate is None
+    for flag in ("--count", "--rate"):
+        with refused(f"argument {flag}: invalid (int|float) value: 'x'; see program --help"):
+            parsed(file(EVERY), flag, "x")
+    with refused("argument --count: invalid int value: 'none'"):
+        parsed(file(EVERY), "--count", "none")
     with refused("--count must be given once, got it 2 times"):
         parsed(file(EVERY), "--count", "1", "--count", "2")
 

@@ -6,6 +6,8 @@ import { settings } from "./settings.js";
 
 const PAUSE = 200; // milliseconds without a key, after which lines are translated
 const SPOKEN = 1000; // characters, beyond which a screen reader is not told the translation
+// A character that is not white space to Python, for whose lines a blank one is none.
+const SOMETHING = /[^\p{Z}\t-\r\x1c-\x1f\x85]/u;
 
 const source = byId<HTMLTextAreaElement>("source");
 const status = byId("status");
@@ -35,7 +37,7 @@ addEventListener("pageshow", ask); // the browser may have kept what was typed
 nameLanguages();
 
 function ask(): void {
-  const lines = source.value.split("\n").filter((line) => line.trim());
+  const lines = source.value.split("\n").filter((line) => SOMETHING.test(line));
   if (lines.length === newest.lines.length && lines.every((line, i) => line === newest.lines[i])) {
     return;
   }

@@ -1,5 +1,5 @@
 /**
- * node web/test/page.mjs < {"url", "lines", "hostile"} > what was seen
+ * node web/test/page.mjs < {"url", "lines", "hostile", "spaces"} > what was seen
  *
  * Uses the page as people do. Asks the server itself for `loaded` where the page has all it needs,
  * and for `offline` before the page is opened without a network.
@@ -8,7 +8,7 @@
 import { readFileSync } from "node:fs";
 import { launch, open, translate, translations, violations } from "./browser.mjs";
 
-const { url, lines, hostile } = JSON.parse(readFileSync(0, "utf8"));
+const { url, lines, hostile, spaces } = JSON.parse(readFileSync(0, "utf8"));
 const seen = { errors: [], hosts: [], violations: {} };
 
 const browser = await launch();
@@ -41,6 +41,7 @@ seen.translations = await translate(page, lines.join("\n"));
 seen.looks = await looks();
 seen.ended = await cancelled();
 seen.hostile = await translate(page, hostile.join("\n"));
+seen.spaces = await translate(page, spaces.join("\n"));
 seen.elements = await page.evaluate(() =>
   [...new Set([...document.querySelectorAll("#translations *")].map(({ localName }) => localName))].sort(),
 );

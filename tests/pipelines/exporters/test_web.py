@@ -37,6 +37,7 @@ LINES = [
     *(" ".join(random.Random(i).choices(WORDS, k=i)) for i in range(1, 10)),
     *("日本語 and 😀", "ﬁve  Å\u3000½", MARKUP),
 ]
+SPACES = ["", " \t", "\x85", "\x1c\u3000", "\ufeff", LINES[0]]
 HOSTILE = ["lone \ud800 surrogate \udfff", "a\0b\u202e", "eins " * 20_000, "&lt;b&gt;"]
 
 
@@ -67,7 +68,7 @@ def rounded_model():
 def seen(site):
     """What the script saw, and the paths that were asked for `before` and `after` loading."""
     with served(site.parents[FOLDER.count("/")]) as (url, paths):
-        given = {"url": f"{url}{FOLDER}/", "lines": LINES, "hostile": HOSTILE}
+        given = {"url": f"{url}{FOLDER}/", "lines": LINES, "hostile": HOSTILE, "spaces": SPACES}
         found = run_node("page.mjs", given)
     loaded, offline = (paths.index(f"/{FOLDER}/{name}") for name in ("loaded", "offline"))
     host = urlsplit(url).netloc
@@ -195,6 +196,11 @@ def test_what_comes_from_outside_is_text(seen):
         len(text) == 100_000 for text in HOSTILE
     ]
     assert seen["widest"] <= 0  # nothing sticks out of a phone
+
+
+def test_lines_are_blank_that_are_so_to_python(seen):
+    assert len(seen["spaces"]) == sum(bool(line.strip()) for line in SPACES) == 2
+    assert seen["spaces"][-1] == seen["translations"][0]
 
 
 def test_a_new_request_ends_the_one_before(seen):

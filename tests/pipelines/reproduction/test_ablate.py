@@ -50,6 +50,11 @@ def test_each_change_is_a_row(corpus, tmp_path, monkeypatch, capfd):
         (["--changes", "dropout=1.5"], "changes: dropout=1.5: `dropout` must be a number"),
         (["--changes", "r_drop=5"], "changes: r_drop=5: r_drop needs dropout, which is 0"),
         (["--changes", "dropout=0.0"], "changes: dropout=0.0: must differ from the baseline"),
+        (["--changes", "attention_window=none"], "none: must differ from the baseline"),
+        (
+            ["--attention_window", "3", "--changes", "attention_window=none", "steps=x"],
+            "changes: steps=x: argument --steps: invalid int value: 'x'",
+        ),
         (["--changes", "steps=2", "steps=02"], "changes: steps=02: the row is there already"),
         (["--changes", "steps=2,steps=3"], "changes: steps=2,steps=3: steps stands there twice"),
         (["--changes", "seed=2"], "changes: seed=2: seed is no flag that a row may change"),

@@ -239,6 +239,9 @@ def test_an_epoch_holds_each_pair_once_whatever_the_number_of_workers(prepared, 
         '{"cluster": {"worker": ["a:1", "a:1"]}, "task": {"type": "worker", "index": 0}}',
         '{"cluster": {"worker": 5}, "task": {"type": "worker", "index": 0}}',
         '{"cluster": {"worker": ["a:1"], "ps": ["b:1"]}, "task": {"type": "worker", "index": 0}}',
+        '{"cluster": {"chief": ["a:1", "b:1"]}, "task": {"type": "chief", "index": 1}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 0.5}}',
+        '{"cluster": {"worker": ["a:1"]}, "task": {"type": "worker", "index": 1e999}}',
     ],
 )
 def test_what_tf_config_must_say(text):
