@@ -332,7 +332,12 @@ def run(main: Callable[[Sequence[str]], int | None]) -> NoReturn:
     _open_closed_streams()
     _print_anything()
     show_log()
-    interruption.end(_status_of(main))
+    try:
+        status = _status_of(main)
+    except Exception:  # a defect, which is told in full, and must end as well
+        sys.excepthook(*sys.exc_info())
+        status = 1
+    interruption.end(status)
 
 
 def _status_of(main: Callable[[Sequence[str]], int | None]) -> int | None:
