@@ -177,9 +177,10 @@ class _Ends:
         """The gradient by the table: that of the band's labels, and at both ends that of all keys
         beside the band."""
         dtype = exact_dtype(by_x)
-        axes = (0, 1, 2) if len(by_labels.shape) == 2 else (0, 2)
+        axes = (0, 1) if len(by_labels.shape) == 2 else 0
         left, right = (
-            ops.expand_dims(ops.sum(ops.cast(beside, dtype), axis=axes), -2)
+            # First over the keys: TensorFlow takes long over axes with others between them.
+            ops.expand_dims(ops.sum(ops.sum(ops.cast(beside, dtype), axis=2), axis=axes), -2)
             for beside in (by_x[:, :, : band.first], by_x[:, :, band.last :])
         )
         by_labels = ops.cast(by_labels, dtype)
