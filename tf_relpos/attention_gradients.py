@@ -14,7 +14,7 @@ from tf_relpos.bucketed import score_gradients, value_gradient
 from tf_relpos.relation_ops import relation_scores
 from tf_relpos.relations import Relations, tensors_of
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import Tensor, heads_first
+from tf_relpos.tensor_ops import Tensor, exact_dtype, heads_first
 
 
 class Attention(NamedTuple):
@@ -112,11 +112,36 @@ def dropped(weights: Tensor, kept: Tensor | None) -> Tensor:
     return weights if kept is None else weights * kept
 
 
-def softmax_gradient(exact: Tensor, by_weights: Tensor, dtype: Any) -> Tensor:
-    """The gradient by the scores of Eq. 4, from that by the weights, as precise as these are."""
+def softmax_gradient(
+    exact: Tensor, by_weights: Tensor, dtype: Any, means: Tensor | None = None
+) -> Tensor:
+    """The gradient by the scores of Eq. 4, from that by the weights, as precise as these are.
+
+    Args:
+        exact: the weights, `[B, N, T, S]`.
+        by_weights: the gradient by them.
+        dtype: of what is given back.
+        means: for each query the mean of `by_weights`, weighted by `exact`, `[B, N, T, 1]`, if
+            `gradient_means` has found it.
+    """
     by_weights = ops.cast(by_weights, exact.dtype)
-    mean = ops.sum(by_weights * exact, axis=-1, keepdims=True)
-    return ops.cast(exact * (by_weights - mean), dtype)
+    if means is None:
+        means = ops.sum(by_weights * exact, axis=-1, keepdims=True)
+    return ops.cast(exact * (by_weights - means), dtype)
+
+
+def gradient_means(attended: Tensor, by_attended: Tensor) -> Tensor:
+    """What `softmax_gradient` subtracts, `[B, N, T, 1]`, without a look at the pairs: Eq. 3 is
+    linear in the weights, so that their mean gradient is `z_i` times its own (Dao et al. 2022,
+    section B.2).
+
+    Args:
+        attended: `[B, T, N, H]`.
+        by_attended: the gradient by it.
+    """
+    exact = exact_dtype(attended)
+    means = ops.sum(ops.cast(attended, exact) * ops.cast(by_attended, exact), axis=-1)
+    return ops.expand_dims(ops.transpose(means, (0, 2, 1)), -1)
 
 
 def _product_gradients(

@@ -21,7 +21,12 @@ from typing import Any, NamedTuple, cast
 
 from keras import ops
 
-from tf_relpos.attention_gradients import Attention, dropped, softmax_gradient
+from tf_relpos.attention_gradients import (
+    Attention,
+    dropped,
+    gradient_means,
+    softmax_gradient,
+)
 from tf_relpos.bucketed import score_gradients, value_gradient
 from tf_relpos.relation_ops import relation_scores, relation_values
 from tf_relpos.relations import Relations
@@ -142,20 +147,24 @@ def attend_in_bands(
     # An eager tape would not know what kept weights were made from, for a second derivative.
     is_kept = not has_value(query)
 
-    def attend(*inputs: Tensor) -> tuple[Tensor, list[Tensor]]:
-        results, saved = [], []
+    def attend(*inputs: Tensor) -> tuple[Tensor, Any]:
+        results, kept = [], []
         for block in blocks(inputs):
             exact = block.exact_weights(softmax)
             results.append(block.attended(exact))
-            saved += [exact] if is_kept else []
-        return ops.concatenate(results, axis=1), saved
+            kept.append(exact)
+        attended = ops.concatenate(results, axis=1)
+        return attended, (kept, attended) if is_kept else None
 
-    def gradient(inputs: Any, saved: list[Tensor], by_attended: Tensor) -> list[Tensor]:
+    def gradient(inputs: Any, saved: Any, by_attended: Tensor) -> list[Tensor]:
+        kept, attended = saved or (None, None)
+        means = None if attended is None else gradient_means(attended, by_attended)
         by_queries: list[Tensor] = []
         by_others: list[Tensor] = []
         for index, block in enumerate(blocks(inputs)):
-            exact = saved[index] if is_kept else block.exact_weights(softmax)
-            by_query, *terms = block.gradients(exact, block.band.queries(by_attended, 1))
+            queries = block.band.queries
+            exact = kept[index] if kept else block.exact_weights(softmax)
+            by_query, *terms = block.gradients(exact, queries(by_attended, 1), queries(means, 2))
             terms = [ops.cast(term, exact_dtype(query)) for term in terms]
             by_queries.append(by_query)
             by_others = [a + b for a, b in zip(by_others, terms, strict=False)] or terms
@@ -214,11 +223,14 @@ class _BandAttention(NamedTuple):
         edges = relation_values(in_band, self.positions, self.values.table, self.implementation)
         return attended + edges
 
-    def gradients(self, exact: Tensor, by_attended: Tensor) -> list[Tensor]:
-        """By the query, keys and values, and by the tables that are in use."""
+    def gradients(
+        self, exact: Tensor, by_attended: Tensor, means: Tensor | None = None
+    ) -> list[Tensor]:
+        """By the query, keys and values, and by the tables that are in use; see
+        `softmax_gradient`."""
         used = dropped(ops.cast(exact, self.query.dtype), self.kept)
         by_weights = dropped(self._product(by_attended, self.values), self.kept)
-        by_scores = softmax_gradient(exact, by_weights, self.query.dtype)
+        by_scores = softmax_gradient(exact, by_weights, self.query.dtype, means)
         by_query = heads_first(ops.matmul(by_scores, self._joined(self.keys)))
         by_key = ops.matmul(ops.swapaxes(by_scores, -1, -2), heads_first(self.query))
         by_value = ops.matmul(ops.swapaxes(used, -1, -2), heads_first(by_attended))
