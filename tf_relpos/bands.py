@@ -147,23 +147,23 @@ def attend_in_bands(
     # An eager tape would not know what kept weights were made from, for a second derivative.
     is_kept = not has_value(query)
 
-    def attend(*inputs: Tensor) -> tuple[Tensor, Any]:
-        results, kept = [], []
+    def attend(*inputs: Tensor) -> tuple[Tensor, tuple[list[Tensor], Tensor | None]]:
+        results, weights = [], []
         for block in blocks(inputs):
             exact = block.exact_weights(softmax)
             results.append(block.attended(exact))
-            kept.append(exact)
+            weights += [exact] if is_kept else []
         attended = ops.concatenate(results, axis=1)
-        return attended, (kept, attended) if is_kept else None
+        return attended, (weights, attended if is_kept else None)
 
     def gradient(inputs: Any, saved: Any, by_attended: Tensor) -> list[Tensor]:
-        kept, attended = saved or (None, None)
-        means = None if attended is None else gradient_means(attended, by_attended)
+        weights, attended = saved
+        means = gradient_means(attended, by_attended) if is_kept else None
         by_queries: list[Tensor] = []
         by_others: list[Tensor] = []
         for index, block in enumerate(blocks(inputs)):
             queries = block.band.queries
-            exact = kept[index] if kept else block.exact_weights(softmax)
+            exact = weights[index] if is_kept else block.exact_weights(softmax)
             by_query, *terms = block.gradients(exact, queries(by_attended, 1), queries(means, 2))
             terms = [ops.cast(term, exact_dtype(query)) for term in terms]
             by_queries.append(by_query)
