@@ -208,9 +208,29 @@ def parse_flags(dataclass: type, description: str, prog: str, arguments: Sequenc
     Raises:
         InputError: see `Parser.parse`.
     """
+    return parse_sections((dataclass,), description, prog, arguments)[0]
+
+
+def parse_sections(
+    sections: Sequence[Any], description: str, prog: str, arguments: Sequence[str]
+) -> tuple[Any, ...]:
+    """Instances of several dataclasses, whose fields together are all the flags there are.
+
+    Args:
+        sections: the dataclasses; or an instance, which has the values of what is not given.
+        description, prog: see `Parser`.
+        arguments: of the command line.
+
+    Raises:
+        InputError: see `Parser.parse`.
+    """
     parser = Parser(description, prog)
-    parser.add_section(dataclass, "flags")
-    return parser.parse(arguments).flags
+    for number, section in enumerate(sections):
+        is_type = isinstance(section, type)
+        dataclass, default = (section, None) if is_type else (type(section), section)
+        parser.add_section(dataclass, f"section_{number}", default)
+    found = vars(parser.parse(arguments))
+    return tuple(found[f"section_{number}"] for number in range(len(sections)))
 
 
 def underscored(arguments: Sequence[str]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.classification.config import ModelConfig, TrainingConfig
-from pipelines.command_line import Parser, lasting_output, run
+from pipelines.command_line import lasting_output, parse_sections, run
 from pipelines.errors import InputError, check_files, check_positive
 from pipelines.files.atomic import check_files_writable, exclusive_file
 from pipelines.importing import import_optional, load_keras
@@ -51,14 +51,12 @@ def main(arguments: Sequence[str]) -> None:
 
 def parse(arguments: Sequence[str]) -> tuple[ComparisonFlags, ModelConfig, TrainingConfig]:
     """The flags, which fit together."""
-    parser = Parser(DESCRIPTION, "python -m pipelines.compare_positions")
-    parser.add_section(ComparisonFlags, "own")
-    parser.add_section(ModelConfig, "model")
-    parser.add_section(TrainingConfig, "training")
-    found = parser.parse(arguments)
-    if found.model.model == "keras_hub" and found.training.task != "text":
-        raise InputError(f"model keras_hub needs task text, got {found.training.task}")
-    return found.own, found.model, found.training
+    prog = "python -m pipelines.compare_positions"
+    sections = ComparisonFlags, ModelConfig, TrainingConfig
+    flags, model_config, config = parse_sections(sections, DESCRIPTION, prog, arguments)
+    if model_config.model == "keras_hub" and config.task != "text":
+        raise InputError(f"model keras_hub needs task text, got {config.task}")
+    return flags, model_config, config
 
 
 if __name__ == "__main__":

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines.command_line import Parser, lasting_output, run
+from pipelines.command_line import lasting_output, parse_sections, run
 from pipelines.errors import InputError, check_files, check_positive
 from pipelines.files.atomic import check_files_writable, exclusive
 from pipelines.files.pictures import check_can_draw, check_picture, save_figure
-from pipelines.files.records import write_json
+from pipelines.files.records import settings_of, write_json
 from pipelines.graphs.config import ModelConfig, TrainingConfig
 from pipelines.importing import load_keras
 
@@ -90,17 +89,14 @@ def main(arguments: Sequence[str]) -> None:
 
 def parse(arguments: Sequence[str]) -> tuple[GraphFlags, ModelConfig, TrainingConfig]:
     """The flags, which fit together."""
-    parser = Parser(DESCRIPTION, "python -m pipelines.train_graph")
-    parser.add_section(GraphFlags, "own")
-    parser.add_section(ModelConfig, "model")
-    parser.add_section(TrainingConfig, "training")
-    found = parser.parse(arguments)
-    if found.own.picture and found.training.relations != "graph":
+    prog, sections = "python -m pipelines.train_graph", (GraphFlags, ModelConfig, TrainingConfig)
+    flags, model_config, config = parse_sections(sections, DESCRIPTION, prog, arguments)
+    if flags.picture and config.relations != "graph":
         raise InputError(
-            "picture shows the edges of a graph, so relations must be graph, "
-            f"got {found.training.relations}"
+            f"picture shows the edges of a graph, so relations must be graph, "
+            f"got {config.relations}"
         )
-    return found.own, found.model, found.training
+    return flags, model_config, config
 
 
 def read(flags: GraphFlags, seed: int) -> Task:
@@ -134,12 +130,10 @@ def teach(
     if flags.output:
         from pipelines.training.devices import description
 
-        model_settings = dataclasses.asdict(model_config)
-        settings = {"model": model_settings, **dataclasses.asdict(config)}
         result = {
             "device": description(),
             "text": [Path(path).name for path in (flags.train, flags.test) if path],
-            "settings": {"hold_out": flags.hold_out, **settings},
+            "settings": {"hold_out": flags.hold_out, **settings_of(model_config, config)},
             "graphs": {"train": len(task.train), "test": len(task.test)},
             "looked_up": look_up,
             "parameters": trained.model.count_params(),

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.command_line import Parser, lasting_output, run
+from pipelines.command_line import lasting_output, parse_sections, run
 from pipelines.errors import check_files, check_positive
 from pipelines.files.atomic import check_files_writable, exclusive_file
 from pipelines.files.pictures import check_can_draw, check_picture, save_figure
@@ -41,18 +41,14 @@ class SyntaxFlags:
 
 def main(arguments: Sequence[str]) -> None:
     with lasting_output():
-        parser = Parser(DESCRIPTION, "python -m pipelines.train_syntax")
-        parser.add_section(SyntaxFlags, "own")
-        parser.add_section(ModelConfig, "model", default=MODEL)
-        parser.add_section(TrainingConfig, "training")
-        found = parser.parse(arguments)
-        flags = found.own
+        prog, sections = "python -m pipelines.train_syntax", (SyntaxFlags, MODEL, TrainingConfig)
+        flags, *configs = parse_sections(sections, DESCRIPTION, prog, arguments)
         if flags.picture:
             check_can_draw()
         check_files_writable(flags, "output", "picture")
         with exclusive_file(Path(flags.output), "output") if flags.output else nullcontext():
             load_keras()
-            print(compared(flags, found.model, found.training), end="")
+            print(compared(flags, *configs), end="")
 
 
 def compared(flags: SyntaxFlags, model_config: ModelConfig, config: TrainingConfig) -> str:

@@ -84,7 +84,7 @@ def bands_of(relations: Relations, query: Tensor, key: Tensor, training: Any) ->
     for which one large operation takes less time than several.
 
     Args:
-        relations: see `tf_relpos.relation_ops`.
+        relations: see `tf_relpos.relations`.
         query: `[B, T, N, H]`.
         key: `[B, N, S, H]`.
         training: whether a gradient is to be expected.

@@ -259,12 +259,12 @@ def _in_blocks(
     query = attention.query
     dtype, exact = keras.backend.standardize_dtype(query.dtype), exact_dtype(query)
     length, size = ops.shape(query)[1], _block_size(query, attention.key)
-    each = max(size, 1) if isinstance(size, int) else ops.maximum(size, 1)
-    count = turns(-(-length // each), ops.shape(query)[0], ops.shape(attention.key)[2])
+    stride = max(size, 1) if isinstance(size, int) else ops.maximum(size, 1)  # T may be 0
+    count = turns(-(-length // stride), ops.shape(query)[0], ops.shape(attention.key)[2])
     if has_value(query):
         # Eagerly Python's own loop: the other one would be compiled at every call.
         pieces, sums = [], [ops.zeros(ops.shape(total), exact) for total in totals]
-        for start in range(0, length, each):
+        for start in range(0, length, stride):
             own, terms = function(_Queries(start, min(size, length - start)))
             pieces.append(own)
             sums = [s + ops.cast(term, exact) for s, term in zip(sums, terms, strict=True)]

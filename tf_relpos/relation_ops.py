@@ -5,10 +5,8 @@
 
 Axes: B batch, T query positions, S key positions, N heads, H head size, R labels, L labels an edge.
 
-`relations` are `RelativePositions`, or integer labels: `[T, S]` for every sentence alike,
-`[B, T, S]`, or `[B, T, S, L]` with up to L labels on an edge, whose vectors add. A label below 0 is
-no edge and adds nothing. A `table` of label vectors is `[R, H]`, shared by the heads, or
-`[N, R, H]`.
+The `relations` are those of `tf_relpos.relations`. A `table` of label vectors is `[R, H]`, shared
+by the heads, or `[N, R, H]`.
 
 Both implementations are exact: `tf_relpos.transpose_reshape`, which is the paper's, and
 `tf_relpos.bucketed`.

@@ -1,4 +1,11 @@
-"""What joins queries to keys: relative positions (section 3.2), or any labels (section 3.1)."""
+"""What joins queries to keys (Shaw et al. 2018).
+
+`Relations` are `RelativePositions` (section 3.2), or integer labels (section 3.1): `[T, S]` for
+every sentence alike, `[B, T, S]`, or `[B, T, S, L]` with up to L labels on an edge, whose vectors
+add. A label below 0 is no edge and adds nothing.
+
+Axes: B batch, T query positions, S key positions, L labels an edge.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +16,6 @@ from keras import ops
 from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import Tensor
 
-# `RelativePositions`, or integer labels: `[T, S]` for every sentence alike, `[B, T, S]`, or
-# `[B, T, S, L]` with up to L labels on an edge, whose vectors add. A label below 0 is no edge.
 Relations = Tensor | RelativePositions
 
 

@@ -1,5 +1,6 @@
 """JSON files that people and tools read beside the checkpoints: complete, or as they were."""
 
+import dataclasses
 import json
 import os
 from pathlib import Path
@@ -67,3 +68,9 @@ def _step(path: Path, number: int, line: bytes) -> int:
         raise InputError(
             f"{path} is damaged: line {number} has no step; correct or remove it"
         ) from error
+
+
+def settings_of(model: Any, training: Any) -> dict[str, Any]:
+    """Two dataclasses as a record tells them: the fields of the second, and the first below
+    "model"."""
+    return {"model": dataclasses.asdict(model), **dataclasses.asdict(training)}

@@ -176,7 +176,7 @@ def check_tf_config(text: str) -> list[str]:
     try:
         config = json.loads(text)
         cluster, task = config["cluster"], config["task"]
-        index = int(str(task["index"]))
+        index = int(str(task["index"]))  # "1" is one as well, and 0.9 none
         own = cluster[task["type"]][index]
         addresses = [address for several in cluster.values() for address in several]
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
