@@ -31,13 +31,24 @@ OPERATIONS = {
     "values": (relation_values, reference.relation_values, (B, N, T, S), (B, T, N, H)),
 }
 
-PICKING = pytest.mark.parametrize("in_place", [False, True], ids=["rows", "in_place"])
+# One row for all sentences and heads, rows of N, or numbers where they are.
+PICKING = pytest.mark.parametrize("picking", ["row", "rows", "in_place"])
 # Which labels are picked from is not asked where vectors of all pairs are made.
 WAYS = pytest.mark.parametrize(
-    ("implementation", "in_place"),
-    [("transpose_reshape", False), ("bucketed", False), ("bucketed", True)],
-    ids=["transpose_reshape", "bucketed-rows", "bucketed-in_place"],
+    ("implementation", "picking"),
+    [
+        ("transpose_reshape", "row"),
+        ("bucketed", "row"),
+        ("bucketed", "rows"),
+        ("bucketed", "in_place"),
+    ],
 )
+
+
+def pick_by(picking, monkeypatch):
+    monkeypatch.setattr(label_sums, "picks_in_place", lambda: picking == "in_place")
+    if picking == "rows":
+        monkeypatch.setattr(label_sums, "CACHE_LINE", 4 * N)
 
 
 def operands(rng, operation, layout, form, lowest=-1):
@@ -165,10 +176,10 @@ def test_a_label_given_twice_counts_twice(rng, implementation):
 @pytest.mark.parametrize("mode", MODES)
 @WAYS
 def test_positions(
-    rng, monkeypatch, in_place, mode, queries, keys, k, offset, layout, implementation
+    rng, monkeypatch, picking, mode, queries, keys, k, offset, layout, implementation
 ):
     """Lengths on either side of the clipping distance, k up to beyond the longest distance."""
-    monkeypatch.setattr(label_sums, "picks_in_place", lambda: in_place)
+    pick_by(picking, monkeypatch)
     vectors, weights = (B, queries, N, H), (B, N, queries, keys)
     table = rng.normal(size=(*LAYOUTS[layout], 2 * k + 1, H)).astype("float32")
     labels = reference.position_labels(queries, keys, k, offset)
@@ -197,8 +208,8 @@ def test_positions(
 
 
 @WAYS
-def test_no_keys_add_nothing(rng, monkeypatch, in_place, implementation):
-    monkeypatch.setattr(label_sums, "picks_in_place", lambda: in_place)
+def test_no_keys_add_nothing(rng, monkeypatch, picking, implementation):
+    pick_by(picking, monkeypatch)
     positions = RelativePositions(3, 0, 2, 0)
     table = keras.ops.convert_to_tensor(rng.normal(size=(5, H)).astype("float32"))
     weights = keras.ops.zeros((B, N, 3, 0))
@@ -210,9 +221,9 @@ def test_no_keys_add_nothing(rng, monkeypatch, in_place, implementation):
 
 @pytest.mark.parametrize("form", ["positions", "pair", "batch"])
 @PICKING
-def test_sums_in_half_precision_lose_nothing_small(monkeypatch, in_place, form):
+def test_sums_in_half_precision_lose_nothing_small(monkeypatch, picking, form):
     """4096 weights of 1/4096 sum to 1, where bfloat16 alone would stop at 2^-4 or so."""
-    monkeypatch.setattr(label_sums, "picks_in_place", lambda: in_place)
+    pick_by(picking, monkeypatch)
     length = 4096
     labels = np.zeros((1, length) if form == "pair" else (1, 1, length), "int32")
     relations = RelativePositions(1, length, 1, length) if form == "positions" else labels
