@@ -1,6 +1,7 @@
 """Self-attention with relative position representations, and labelled edges, for Keras 3."""
 
 from tf_relpos import config as config  # also where it was imported before the package
+from tf_relpos.beams import beam_search
 from tf_relpos.blocks import DecoderBlock, EncoderBlock
 from tf_relpos.config import TransformerConfig
 from tf_relpos.graph_relations import (
@@ -13,7 +14,7 @@ from tf_relpos.positions import SinusoidalPositionEncoding
 from tf_relpos.relation_aware_attention import RelationAwareAttention
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
 from tf_relpos.relative_positions import relative_position_ids
-from tf_relpos.search import beam_search, greedy_search, sample
+from tf_relpos.sampling import greedy_search, sample
 from tf_relpos.training import WarmupInverseSqrt, smoothed_cross_entropy
 from tf_relpos.transformer import Transformer
 
