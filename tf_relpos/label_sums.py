@@ -144,14 +144,16 @@ def _row_sizes(per_label: Tensor) -> tuple[Any, Any]:
     cache line, where they can be parted so, and else there is one. The pairs are transposed
     afterwards, for which TensorFlow takes half the time if rows are no longer than that; PyTorch
     takes twice the time."""
-    B, N = ops.shape(per_label)[2:]
+    numbers = math.prod(ops.shape(per_label)[2:])
+    if keras.backend.backend() != "tensorflow":
+        return 1, numbers
     is_half = keras.backend.standardize_dtype(per_label.dtype) != exact_dtype(per_label)
     length = CACHE_LINE // (2 if is_half else 4)
-    known = B * N if isinstance(B, int) else N
-    parts = isinstance(known, int) and known % length == 0
-    if parts and keras.backend.backend() == "tensorflow":
-        return B * N // length, length
-    return 1, B * N
+    if not isinstance(numbers, int):
+        length = ops.where(numbers % length == 0, length, numbers)
+    elif numbers % length:
+        length = numbers
+    return numbers // length, length
 
 
 def _pick_rows(per_label: Tensor, relations: Relations) -> Tensor:
