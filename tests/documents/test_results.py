@@ -211,9 +211,9 @@ def validated(path):
     return {r["step"]: r for r in lines if "validation_bleu" in r}
 
 
-def scored_on_the_test_set(results, test):
+def scored_on_the_test_set(results, test, language="de"):
     """What is told of the scores of translations that are kept."""
-    assert len(read(results / "test_2016_flickr.de").splitlines()) == 1000
+    assert len(read(results / f"test_2016_flickr.{language}").splitlines()) == 1000
     without_case = read_json(results / "lowercased.json")
     assert without_case["signature"].startswith("nrefs:1|case:lc|")
     without_case = f"{without_case['score']:.1f} without case"
@@ -278,6 +278,28 @@ def test_other_text_for_longer_is_as_scored():
     assert best_valid["checkpoint"] == test["checkpoint"] == "average"
     told = scored_on_the_test_set(results, test)
     assert f"{told} still below 42.0" in page
+
+
+def test_translations_as_text_in_french_are_as_scored():
+    results = ROOT / "docs" / "results" / "multi30k-french-diversified"
+    page = prose(PAGES / "small-text.md")
+    first, backward, own = (
+        validated(results / f"{run}.history.jsonl") for run in ("first", "backward", "own")
+    )
+    into = (f"{found[3600]['validation_bleu']:.2f}" for found in (first, backward))
+    assert "was {} into French and {} into English in the end.".format(*into) in page
+    greedy = (f"{own[step]['validation_bleu']:.2f}" for step in (800, 3200, 6400, 9600))
+    assert (
+        "it was {} after 800 updates, {} after 3,200, {} after 6,400 and {} at the end."
+    ).format(*greedy) in page
+    average, best, test = read_json(results / "scores.json")
+    beam = {f"{score['bleu']:.2f}" for score in (average, best)}
+    assert f"With beam 4 it was {beam.pop()} both for the best checkpoint and for" in page
+    assert not beam
+    assert test["checkpoint"] == average["checkpoint"] == "average"
+    told = scored_on_the_test_set(results, test, "fr")
+    (long,) = read_json(ROOT / "docs" / "results" / "multi30k-french" / "scores.json")
+    assert f"{told} which is {long['bleu'] - test['bleu']:.2f} BLEU below the" in page
 
 
 def test_translations_as_text_are_as_scored():
