@@ -12,7 +12,7 @@ from pipelines.command_line import lasting_output, parse_sections, run
 from pipelines.errors import InputError, check_files, check_positive
 from pipelines.files.atomic import check_files_writable, exclusive
 from pipelines.files.pictures import check_can_draw, check_picture, save_figure
-from pipelines.files.records import settings_of, write_json
+from pipelines.files.records import settings_with_model, write_json
 from pipelines.graphs.config import ModelConfig, TrainingConfig
 from pipelines.importing import load_keras
 
@@ -93,7 +93,7 @@ def parse(arguments: Sequence[str]) -> tuple[GraphFlags, ModelConfig, TrainingCo
     flags, model_config, config = parse_sections(sections, DESCRIPTION, prog, arguments)
     if flags.picture and config.relations != "graph":
         raise InputError(
-            f"picture shows the edges of a graph, so relations must be graph, "
+            "picture shows the edges of a graph, so relations must be graph, "
             f"got {config.relations}"
         )
     return flags, model_config, config
@@ -133,7 +133,7 @@ def teach(
         result = {
             "device": description(),
             "text": [Path(path).name for path in (flags.train, flags.test) if path],
-            "settings": {"hold_out": flags.hold_out, **settings_of(model_config, config)},
+            "settings": {"hold_out": flags.hold_out, **settings_with_model(model_config, config)},
             "graphs": {"train": len(task.train), "test": len(task.test)},
             "looked_up": look_up,
             "parameters": trained.model.count_params(),

@@ -2,10 +2,10 @@
 
 The layouts are such that a label picks, or adds to, a whole row of numbers. Like the paper's
 products, what is copied in rows goes through the queries first, with what shares a query's labels
-side by side: `[T, R, B*N]` by label and `[T, S, B*N]` by pair. Where each sentence has labels of
-its own, the queries are B*T and the rows N long. What picks in place
-(`tf_relpos.tensor_ops.picks_in_place`) leaves numbers by position as products make them,
-`[B, N, T, R]` and `[B, N, T, S]`.
+side by side: `[T, R, B*N]` by label and `[T, S, B*N]` by pair, which TensorFlow picks in several
+shorter rows. Where each sentence has labels of its own, the queries are B*T and the rows N long.
+What picks in place (`tf_relpos.tensor_ops.picks_in_place`) leaves numbers by position as products
+make them, `[B, N, T, R]` and `[B, N, T, S]`.
 
 Axes: B batch, T query positions, S key positions, N heads, H head size, R labels, L labels an edge.
 """
@@ -147,8 +147,7 @@ def _row_sizes(per_label: Tensor) -> tuple[Any, Any]:
     numbers = math.prod(ops.shape(per_label)[2:])
     if keras.backend.backend() != "tensorflow":
         return 1, numbers
-    is_half = keras.backend.standardize_dtype(per_label.dtype) != exact_dtype(per_label)
-    length = CACHE_LINE // (2 if is_half else 4)
+    length = CACHE_LINE // per_label.dtype.size
     if not isinstance(numbers, int):
         length = ops.where(numbers % length == 0, length, numbers)
     elif numbers % length:

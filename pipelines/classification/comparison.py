@@ -15,7 +15,7 @@ from pipelines.classification.config import ModelConfig, TrainingConfig
 from pipelines.classification.models import POSITIONS, build
 from pipelines.classification.tasks import TASKS, Examples, Task, explained
 from pipelines.errors import check_finite
-from pipelines.files.records import settings_of
+from pipelines.files.records import settings_with_model
 from pipelines.progress import progress
 from pipelines.training.kept_runs import KeptRuns, circumstances
 from pipelines.training.schedule import warmup_then_cosine
@@ -44,7 +44,7 @@ def compare(
         InputError: the file cannot be read or written, or is of another comparison; or a loss is
             not finite any more.
     """
-    settings = settings_of(model_config, config)
+    settings = settings_with_model(model_config, config)
     kept = KeptRuns(output, settings, _FIELDS)
     every = itertools.product(seeds, POSITIONS)
     wanted = [(seed, kind) for seed, kind in every if not kept.has(seed=seed, position=kind)]

@@ -70,7 +70,7 @@ def _step(path: Path, number: int, line: bytes) -> int:
         ) from error
 
 
-def settings_of(model: Any, training: Any) -> dict[str, Any]:
+def settings_with_model(model: Any, training: Any) -> dict[str, Any]:
     """Two dataclasses as a record tells them: the fields of the second, and the first below
     "model"."""
     return {"model": dataclasses.asdict(model), **dataclasses.asdict(training)}

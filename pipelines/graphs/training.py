@@ -15,7 +15,7 @@ import numpy as np
 
 from pipelines.errors import InputError, check_finite, difference, first_line
 from pipelines.files.atomic import new_file
-from pipelines.files.records import read_json, settings_of, write_json
+from pipelines.files.records import read_json, settings_with_model, write_json
 from pipelines.graphs.batches import batches, plan
 from pipelines.graphs.config import ModelConfig, TrainingConfig
 from pipelines.graphs.graph import Graph, Task
@@ -163,7 +163,7 @@ def _resumed(
     if directory is None:
         return None
     settings = {
-        **settings_of(model_config, config),
+        **settings_with_model(model_config, config),
         "train": [len(task.train), sum(len(graph.nodes) for graph in task.train)],
         "sha256_of_train": _digest(task.train),
         "labels": [*task.labels],

@@ -15,7 +15,7 @@ import sacrebleu
 import tensorflow as tf
 
 from pipelines.errors import check_finite
-from pipelines.files.records import settings_of
+from pipelines.files.records import settings_with_model
 from pipelines.graphs.batches import plan
 from pipelines.graphs.config import ModelConfig
 from pipelines.graphs.training import compile_model
@@ -57,7 +57,7 @@ def compare(
         InputError: the file cannot be read or written, or is of another comparison; or a loss is
             not finite any more.
     """
-    settings = settings_of(model_config, config)
+    settings = settings_with_model(model_config, config)
     kept = KeptRuns(output, settings, _FIELDS)
     every = itertools.product(seeds, KINDS)
     wanted = [(seed, kind) for seed, kind in every if not kept.has(seed=seed, relations=kind)]
