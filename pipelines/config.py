@@ -164,7 +164,8 @@ class TrainingConfig:
     precision: Literal["auto", "float32", "mixed_bfloat16", "mixed_float16"] = "auto"
     """auto is mixed_bfloat16 where the device is fast at it"""
     jit: Literal["auto", "on", "off"] = "auto"
-    """compile forward and backward pass with XLA; auto does on GPUs, and the loss alone on CPUs"""
+    """compile forward and backward pass with XLA; auto does on GPUs, and on CPUs what is bound by
+    memory"""
     strategy: Literal["auto", "one", "mirrored", "multi_worker"] = "auto"
     """auto is mirrored where there are several devices; multi_worker: those of TF_CONFIG"""
     virtual_cpus: int = 0

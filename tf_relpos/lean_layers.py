@@ -1,4 +1,5 @@
-"""Layer normalization and dropout in few passes over their input, in training on TensorFlow.
+"""Layer normalization and dropout in few passes over their input, in training on TensorFlow: in one
+within `fused_passes`.
 
 Keras's layers in all else. The other backends have kernels of their own, or fuse what Keras
 composes.
@@ -12,6 +13,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from tf_relpos.fused_passes import are_fused, fused
 from tf_relpos.tensor_ops import Tensor, exact_dtype, has_gpu, with_gradient
 
 
@@ -51,9 +53,9 @@ class Dropout(keras.layers.Dropout):
 def layer_normalization(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
     """`gamma (x - mean) / sqrt(variance + epsilon) + beta`, in float32 at least.
 
-    Sums are products with a column or a row, which are several times as fast on CPUs as
-    TensorFlow's reductions (GPUs may round what they multiply), and the gradient is one formula in
-    place of those of each operation.
+    The gradient is one formula in place of those of each operation. Sums are products with a column
+    or a row, which are several times as fast on CPUs as TensorFlow's reductions (GPUs may round
+    what they multiply). Within `fused_passes` there is one pass forward and one backward.
 
     Args:
         x: `[..., D]`, D known; mean and variance are over it.
@@ -65,37 +67,60 @@ def layer_normalization(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) 
 
     Reference: Ba, Kiros and Hinton 2016, Layer Normalization, Eqs. 3 and 4.
     """
-    shape, dtype = ops.shape(x), x.dtype
-    D, exact = shape[-1], exact_dtype(x)
+    D, exact = x.shape[-1], exact_dtype(x)
     # Variables become tensors by it, which is what may have a gradient of its own.
     gamma, beta = (ops.cast(ops.reshape(vector, (1, D)), exact) for vector in (gamma, beta))
-
-    def rows(x: Tensor) -> Tensor:
-        return ops.reshape(ops.cast(x, exact), (-1, D))
-
-    def normalized(x: Tensor) -> tuple[Tensor, Tensor]:
-        mean_of = ops.full((D, 1), 1 / D, dtype=exact)
-        return _normalized(rows(x), epsilon, lambda x: ops.matmul(x, mean_of))
+    in_one_pass = are_fused()
+    forward = fused(_normalization) if in_one_pass else _normalization
+    backward = fused(_normalization_gradients) if in_one_pass else _normalization_gradients
 
     def normalize(x: Tensor, gamma: Tensor, beta: Tensor) -> tuple[Tensor, None]:
-        h, _ = normalized(x)
-        return ops.cast(ops.reshape(h * gamma + beta, shape), dtype), None
+        return forward(x, gamma, beta, epsilon), None
 
-    # With h = (x - mean) * scale and g = dy gamma:
-    #   dx = scale (g - mean(g) - h mean(g h))
     def gradient(inputs: Any, saved: None, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, gamma, _ = inputs
-        h, scale = normalized(x)  # which a graph has computed already
-        dy = rows(dy)
-        dy_h = dy * h
-        mean_with_gamma = ops.transpose(gamma / D)
-        constant = ops.matmul(dy, mean_with_gamma)
-        dx = scale * (dy * gamma - constant - h * ops.matmul(dy_h, mean_with_gamma))
-        sum_of = ops.ones((1, ops.shape(h)[0]), dtype=exact)
-        dgamma, dbeta = (ops.matmul(sum_of, by_row) for by_row in (dy_h, dy))
-        return ops.cast(ops.reshape(dx, shape), dtype), dgamma, dbeta
+        return backward(x, gamma, dy, epsilon, _reduced if in_one_pass else _multiplied)
 
-    return with_gradient(normalize, gradient, x, gamma, beta)
+    rows = ops.reshape(x, (-1, D))
+    return ops.reshape(with_gradient(normalize, gradient, rows, gamma, beta), ops.shape(x))
+
+
+def _normalization(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
+    """`layer_normalization` of rows `[M, D]`, with gamma and beta `[1, D]`."""
+    h, _ = _normalized_rows(x, epsilon)
+    return ops.cast(h * gamma + beta, x.dtype)
+
+
+def _normalization_gradients(
+    x: Tensor, gamma: Tensor, dy: Tensor, epsilon: float, sum_rows: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Its gradients by x, gamma and beta.
+
+    With h = (x - mean) scale and g = dy gamma:
+        dx = scale (g - mean(g) - h mean(g h))
+    """
+    h, scale = _normalized_rows(x, epsilon)  # which a graph has computed already, if not fused
+    dy = ops.cast(dy, h.dtype)
+    dy_h = dy * h
+    mean_with_gamma = ops.transpose(gamma / x.shape[-1])
+    constant = ops.matmul(dy, mean_with_gamma)
+    dx = scale * (dy * gamma - constant - h * ops.matmul(dy_h, mean_with_gamma))
+    return ops.cast(dx, x.dtype), sum_rows(dy_h), sum_rows(dy)
+
+
+def _reduced(x: Tensor) -> Tensor:
+    return ops.sum(x, axis=0, keepdims=True)
+
+
+def _multiplied(x: Tensor) -> Tensor:
+    """The same of `_reduced`, which XLA makes as slowly as TensorFlow makes the other."""
+    return ops.matmul(ops.ones((1, ops.shape(x)[0]), dtype=x.dtype), x)
+
+
+def _normalized_rows(x: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+    D, exact = x.shape[-1], exact_dtype(x)
+    mean_of = ops.full((D, 1), 1 / D, dtype=exact)
+    return _normalized(ops.cast(x, exact), epsilon, lambda x: ops.matmul(x, mean_of))
 
 
 def _normalized(
@@ -119,12 +144,13 @@ def dropout(x: Tensor, rate: float, seed: Tensor) -> Tensor:
 
     Of TensorFlow alone. Drawing is most of the time that dropout takes, and 16 random bits tell
     what to drop: two numbers have a word of 32 between them. The share is `rate` to within 2^-17,
-    and the scale that of the share.
+    and the scale that of the share. Within `fused_passes` each has a word of its own, drawn where
+    it is used, forward and backward: no mask is kept.
 
     Args:
         x: of any shape.
         rate: above 0 and below 1.
-        seed: int `[2]`; the same one drops the same numbers.
+        seed: int `[2]`; the same one drops the same numbers, others where they are fused.
 
     Returns:
         As `x`.
@@ -133,11 +159,66 @@ def dropout(x: Tensor, rate: float, seed: Tensor) -> Tensor:
     """
     import tensorflow as tf
 
-    dropped = min(round(rate * 2**16), 2**16 - 1)
+    seed = tf.cast(seed, tf.int32)
+    if are_fused():
+        return _fused_dropout(x, rate, seed)
+    dropped, scale = _share(rate, bits=16)
     size = tf.size(x)
-    words = tf.random.stateless_uniform(
-        [(size + 1) // 2], tf.cast(seed, tf.int32), minval=None, maxval=None, dtype=tf.int32
-    )
+    words = _words(seed, (size + 1) // 2)
     bits = tf.reshape(tf.bitcast(words, tf.int16), [-1])[:size]
     is_kept = tf.reshape(bits, tf.shape(x)) >= dropped - 2**15
-    return tf.where(is_kept, x * (2**16 / (2**16 - dropped)), tf.zeros([], x.dtype))
+    return tf.where(is_kept, x * scale, tf.zeros([], x.dtype))
+
+
+def _share(rate: float, bits: int) -> tuple[int, float]:
+    """How many of the numbers of so many bits drop, and what the others are multiplied by."""
+    dropped = min(round(rate * 2**bits), 2**bits - 1)
+    return dropped, 2**bits / (2**bits - dropped)
+
+
+def _words(seed: Tensor, count: int | Tensor) -> Tensor:
+    import tensorflow as tf
+
+    return tf.random.stateless_uniform([count], seed, minval=None, maxval=None, dtype=tf.int32)
+
+
+def _fused_dropout(x: Tensor, rate: float, seed: Tensor) -> Tensor:
+    import tensorflow as tf
+
+    key = tf.bitcast(_words(seed, 2), tf.uint32)
+    drop = fused(_dropped)
+
+    def forward(x: Tensor, key: Tensor) -> tuple[Tensor, None]:
+        return drop(x, key, rate), None
+
+    def backward(inputs: Any, saved: None, dy: Tensor) -> tuple[Tensor]:
+        return (drop(dy, inputs[1], rate),)
+
+    # Rows, so that inputs of one size share what is compiled.
+    rows = tf.reshape(x, [-1, x.shape[-1]])
+    return tf.reshape(with_gradient(forward, backward, rows, key), tf.shape(x))
+
+
+def _dropped(x: Tensor, key: Tensor, rate: float) -> Tensor:
+    """`dropout` by a word for each number: its place, mixed with a key, uint32 `[2]`.
+
+    Random numbers that XLA draws take several times as long as all else. Each multiplication and
+    shift is invertible, so that different places have different words, and they are those that
+    MurmurHash3 ends with (Appleby 2011), behind which each bit depends on all bits of the place.
+    """
+    import tensorflow as tf
+
+    def word(value: int) -> Tensor:
+        return tf.constant(value, tf.uint32)
+
+    def with_upper(bits: Tensor, shift: int) -> Tensor:
+        return tf.bitwise.bitwise_xor(bits, tf.bitwise.right_shift(bits, word(shift)))
+
+    dropped, scale = _share(rate, bits=32)
+    places = tf.bitcast(tf.range(tf.size(x)), tf.uint32)
+    bits = tf.bitwise.bitwise_xor(places * word(0x9E3779B1) + key[0], key[1])
+    bits = with_upper(bits, 16) * word(0x85EBCA6B)
+    bits = with_upper(bits, 13) * word(0xC2B2AE35)
+    bits = with_upper(bits, 16)
+    is_kept = tf.reshape(bits, tf.shape(x)) >= word(dropped)
+    return tf.where(is_kept, x * scale, tf.zeros([], x.dtype))

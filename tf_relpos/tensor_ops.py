@@ -131,6 +131,33 @@ def own_rows_at(x: Tensor, indices: Tensor) -> Tensor:
     return ops.reshape(selected, (shape[0], ops.shape(indices)[1], *shape[2:]))
 
 
+def number_at(x: Tensor, indices: Tensor) -> Tensor:
+    """One number of each row: of `[..., V]` at int `[...]`, `[...]`; whichever where an index is
+    none of the row's.
+
+    On TensorFlow it is gathered, where it would else take a pass over all numbers. Its gradient is
+    such a pass, which XLA joins with others: that of a gather adds numbers up one by one.
+    """
+    V = x.shape[-1]
+
+    def is_chosen(indices: Tensor) -> Tensor:
+        return ops.expand_dims(indices, -1) == ops.arange(V, dtype=indices.dtype)
+
+    if keras.backend.backend() != "tensorflow":
+        return ops.sum(ops.where(is_chosen(indices), x, ops.zeros((), x.dtype)), axis=-1)
+    import tensorflow as tf
+
+    def gather(x: Tensor, indices: Tensor) -> tuple[Tensor, None]:
+        within = tf.clip_by_value(indices, 0, V - 1)
+        return tf.gather(x, within, batch_dims=len(indices.shape)), None
+
+    def gradient(inputs: Any, saved: None, by_number: Tensor) -> tuple[Tensor]:
+        by_number = ops.expand_dims(by_number, -1)
+        return (ops.where(is_chosen(inputs[1]), by_number, ops.zeros((), by_number.dtype)),)
+
+    return with_gradient(gather, gradient, x, indices)
+
+
 def turns(count: int | Tensor, *sizes: int | Tensor) -> int | Tensor:
     """The turns of a loop that writes tensors of these sizes, part by part: none where there is
     nothing to write, which `scatter_update` refuses."""

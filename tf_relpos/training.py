@@ -11,7 +11,7 @@ from keras import ops
 
 from tf_relpos.checks import check_number, check_rate, check_shape, check_whole
 from tf_relpos.tensor_checks import check_is_padded
-from tf_relpos.tensor_ops import Tensor, known_value
+from tf_relpos.tensor_ops import Tensor, known_value, number_at
 
 _LEAST_INT32 = -(2**31)
 
@@ -56,8 +56,7 @@ def smoothed_cross_entropy(
     target_ids, is_whole = _as_ints(target_ids)
     check_shape("target_ids", target_ids.shape, logits.shape[:-1])
     of_others = smoothing / max(V - 1, 1)
-    is_target = ops.expand_dims(target_ids, -1) == ops.arange(V, dtype=target_ids.dtype)
-    target_logit = ops.sum(ops.where(is_target, logits, 0.0), axis=-1)
+    target_logit = number_at(logits, target_ids)
     loss = ops.logsumexp(logits, axis=-1) - (1 - smoothing - of_others) * target_logit
     if smoothing:
         loss = loss - of_others * ops.sum(logits, axis=-1)

@@ -66,12 +66,13 @@ def description() -> str:
 def xla_scope(config: TrainingConfig) -> XlaScope:
     """What XLA compiles, see `TranslationTrainer`.
 
-    On CPUs that is the loss alone: XLA's matrix products are slower there than TensorFlow's.
+    On CPUs that are passes over memory alone: XLA's matrix products are slower there than
+    TensorFlow's.
     """
     if config.jit == "off":
         return "nothing"
     is_model = config.jit == "on" or bool(tf.config.get_visible_devices("GPU"))
-    return "model" if is_model else "loss"
+    return "model" if is_model else "passes"
 
 
 def _split_cpu(count: int) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from tf_relpos import smoothed_cross_entropy
+from tf_relpos.tensor_ops import number_at
 
 # The most tokens at a time, and what their number is a multiple of: XLA compiles each number that
 # occurs.
@@ -139,11 +140,9 @@ class TokenLoss:
                 between = tf.where(is_token[0], divergence(*tf.unstack(logits, 2)), 0.0)
                 loss += self.r_drop / 2 * tf.reduce_sum(between)
             scaled = self.scale(loss / total_tokens)
-        # The most probable token, without an argmax, which is slow on CPUs: by the label's logit,
-        # a sum of one number, and the largest, both of which XLA has from the loss.
-        is_label = tf.expand_dims(labels, -1) == tf.range(logits.shape[-1])
-        label_logits = tf.reduce_sum(tf.where(is_label, logits, 0.0), axis=-1)
-        is_correct = is_token & (label_logits >= tf.reduce_max(logits, axis=-1))
+        # The most probable token, without an argmax, which is slow on CPUs: by the label's logit
+        # and the largest, both of which XLA has from the loss.
+        is_correct = is_token & (number_at(logits, labels) >= tf.reduce_max(logits, axis=-1))
         nll = smoothed_cross_entropy(labels, logits, 0.0, self.pad_id)
         return _narrowed(tape.gradient(scaled, logits), dtype), {
             "loss": loss,

@@ -14,9 +14,10 @@ import tensorflow as tf
 
 from pipelines.training.token_loss import TokenLoss
 from tf_relpos import Transformer
+from tf_relpos.fused_passes import fused_passes
 from tf_relpos.query_blocks import lengths_up_to
 
-XlaScope = Literal["nothing", "loss", "model"]
+XlaScope = Literal["nothing", "passes", "model"]
 
 # Draws that one random layer may make each time that its block is called, before it would repeat
 # those of the next.
@@ -45,8 +46,8 @@ class TranslationTrainer(keras.Model):
         seed: of the dropout masks.
         longest: the most ids of a side of a batch, which the graph, made once for batches of all
             lengths, does not know.
-        xla: what XLA compiles: "nothing", the "loss" and its gradient, which are bound by memory
-            and which XLA fuses, or the whole "model", forward and backward.
+        xla: what XLA compiles: "nothing", the "passes" that are bound by memory and which it fuses,
+            of the loss and of `fused_passes`, or the whole "model", forward and backward.
 
     The logs of a step are sums over all replicas, float32 scalars: `loss` and `nll` in nats,
     `correct`, `tokens` (target tokens), `source_tokens` and `positions` (of both sides, padding
@@ -188,6 +189,7 @@ class TranslationTrainer(keras.Model):
             tf.GradientTape() as tape,
             keras.StatelessScope(state_mapping=random_states),
             lengths_up_to(self.longest),
+            fused_passes(self.xla == "passes"),
         ):
             hidden = self.transformer.hidden(inputs, training=True)
             columns = self.transformer.columns()

@@ -14,9 +14,12 @@ from tests.support.layer_checks import (
     to_numpy,
 )
 from tf_relpos import EncoderBlock
+from tf_relpos.fused_passes import fused_passes
 from tf_relpos.lean_layers import Dropout, LayerNormalization, dropout, layer_normalization
 
 EPSILON = 1e-3
+# Whether XLA compiles them as one pass: of a graph alone, as it compiles all in the other mode.
+WAYS = [(mode, False) for mode in MODES] + [("graph", True)]
 
 
 def normalize(x, gamma, beta):
@@ -48,14 +51,15 @@ def examples(shape):
 
 
 @pytest.mark.tensorflow_only
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode, is_fused", WAYS)
 @pytest.mark.parametrize("shape", [(2, 3, 5), (7, 4), (2, 1, 3, 6), (2, 3, 1)])
-def test_values_and_gradients(mode, shape):
+def test_values_and_gradients(mode, is_fused, shape):
     arrays, inputs = examples(shape)
     names = ("x", "gamma", "beta")
 
     def function(tensors):
-        return layer_normalization(*(tensors[name] for name in names), EPSILON)
+        with fused_passes(is_fused):
+            return layer_normalization(*(tensors[name] for name in names), EPSILON)
 
     compiled = compile_function(gradient_function(function, names), mode, inputs)
     output, found = to_numpy(compiled(inputs))
@@ -105,9 +109,9 @@ def test_the_layer_is_kerass_in_all_else(tmp_path):
 
 
 @pytest.mark.tensorflow_only
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode, is_fused", WAYS)
 @pytest.mark.parametrize("dtype", ["float32", "float64", "mixed_bfloat16"])
-def test_a_layer_has_the_gradients_of_kerass(mode, dtype):
+def test_a_layer_has_the_gradients_of_kerass(mode, is_fused, dtype):
     import tensorflow as tf
 
     x = np.random.default_rng(3).normal(size=(3, 4, 6)).astype("float32")
@@ -119,7 +123,7 @@ def test_a_layer_has_the_gradients_of_kerass(mode, dtype):
 
         def function(tensors, layer=layer):
             x = tf.cast(tensors["x"], layer.compute_dtype)
-            with tf.GradientTape() as tape:
+            with tf.GradientTape() as tape, fused_passes(is_fused):
                 tape.watch(x)
                 loss = tf.reduce_sum(tf.sin(tf.cast(layer(x, training=True), "float64")))
             sources = [x, *(weight.value for weight in layer.trainable_weights)]
@@ -148,20 +152,49 @@ def test_blocks_have_it_in_training_alone(monkeypatch):
 
 
 @pytest.mark.parametrize("shape", [(0, 4, 6), (3, 0, 6)])
-def test_nothing_is_normalized_to_nothing(shape):
-    assert LayerNormalization()(np.zeros(shape, "float32"), training=True).shape == shape
+@pytest.mark.parametrize("is_fused", [False, True])
+def test_of_nothing_there_is_nothing(shape, is_fused):
+    with fused_passes(is_fused):
+        for layer in (LayerNormalization(), Dropout(0.1)):
+            assert layer(np.zeros(shape, "float32"), training=True).shape == shape
 
 
 @pytest.mark.tensorflow_only
-@pytest.mark.parametrize("mode", MODES)
+def test_all_layers_share_the_passes_that_xla_compiles():
+    """Three functions, of the normalization, its gradients and dropout, whatever calls them."""
+    import tensorflow as tf
+
+    layers = [LayerNormalization(), Dropout(0.1), LayerNormalization(), Dropout(0.1)]
+    for layer in layers:
+        layer.build((None, 4))
+
+    def compiled(are_wanted):
+        def gradient(x):
+            with tf.GradientTape() as tape, fused_passes(are_wanted):
+                tape.watch(x)
+                y = x
+                for layer in layers:
+                    y = layer(y, training=True)
+            return tape.gradient(y, x)
+
+        graph = tf.function(gradient).get_concrete_function(tf.TensorSpec([None, 4])).graph
+        library = graph.as_graph_def(add_shapes=True).library.function
+        return [function for function in library if function.attr["_XlaMustCompile"].b]
+
+    assert len(compiled(True)) == 3
+    assert not compiled(False)
+
+
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize("mode, is_fused", WAYS)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("rate", [0.1, 0.3, 0.9])
-def test_a_share_is_dropped_and_the_others_are_scaled(mode, dtype, rate):
+def test_a_share_is_dropped_and_the_others_are_scaled(mode, is_fused, dtype, rate):
     import tensorflow as tf
 
     def function(tensors):
         x = tf.cast(tensors["x"], dtype)
-        with tf.GradientTape() as tape:
+        with tf.GradientTape() as tape, fused_passes(is_fused):
             tape.watch(x)
             y = dropout(x, rate, tensors["seed"])
         gradient = tape.gradient(y, x)
@@ -179,19 +212,23 @@ def test_a_share_is_dropped_and_the_others_are_scaled(mode, dtype, rate):
     deviation = np.sqrt(rate * (1 - rate) / y.size)
     dropped = y.ravel() == 0
     assert dropped.mean() == pytest.approx(rate, abs=5 * deviation)
-    for distance in (1, 2, 21):
+    for distance in (1, 2, 3, 21, 64, 1024, 65536):
         both = (dropped[distance:] & dropped[:-distance]).mean()
         assert both == pytest.approx(rate**2, abs=5 * np.sqrt(rate**2 / y.size))
     again = compile_function(function, mode, inputs)
     assert np.array_equal(to_numpy(again(inputs))["y"], y)
-    other = to_numpy(again({**inputs, "seed": np.array([3, 5], "uint32")}))["y"]
-    assert ((other == 0) & (y == 0)).mean() == pytest.approx(rate**2, abs=0.01)
+    for seed in ([3, 5], [4, 4]):
+        other = to_numpy(again({**inputs, "seed": np.array(seed, "uint32")}))["y"]
+        both = ((other == 0) & (y == 0)).mean()
+        assert both == pytest.approx(rate**2, abs=5 * np.sqrt(rate**2 / y.size))
 
 
 @pytest.mark.tensorflow_only
 @pytest.mark.parametrize("rate", [1e-9, 1 - 1e-9])
-def test_the_most_and_the_least_that_can_be_dropped(rate):
-    y = np.asarray(dropout(np.ones(1000, "float32"), rate, np.array([1, 2])))
+@pytest.mark.parametrize("is_fused", [False, True])
+def test_the_most_and_the_least_that_can_be_dropped(rate, is_fused):
+    with fused_passes(is_fused):
+        y = np.asarray(dropout(np.ones(1000, "float32"), rate, np.array([1, 2])))
     assert np.isfinite(y).all()
     assert (y == 1).all() if rate < 0.5 else (y == 0).mean() > 0.9
 

@@ -37,7 +37,7 @@ def test_compilation():
     assert devices.xla_scope(TrainingConfig(jit="on")) == "model"
     assert devices.xla_scope(TrainingConfig(jit="off")) == "nothing"
     has_gpu = bool(tf.config.list_physical_devices("GPU"))
-    assert devices.xla_scope(TrainingConfig()) == ("model" if has_gpu else "loss")
+    assert devices.xla_scope(TrainingConfig()) == ("model" if has_gpu else "passes")
 
 
 def test_strategies():

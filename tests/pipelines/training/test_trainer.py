@@ -142,7 +142,7 @@ def test_xla_trains_alike(rng):
     batches = [batch(rng) for _ in range(3)]
     config = TransformerConfig(**{**vars(CONFIG), "implementation": "auto"})
     plain, plain_logs = train(config, batches, longest=7)
-    for part in ("loss", "model"):
+    for part in ("passes", "model"):
         compiled, compiled_logs = train(config, batches, longest=7, xla=part)
         assert_close(losses(compiled_logs), losses(plain_logs))
         assert_close(weights(compiled), weights(plain), tolerance=1e-4)
@@ -269,7 +269,7 @@ def test_r_drop_without_dropout_trains_like_one_pass(rng):
     """Both passes are the same then, whose divergence is 0; tokens are counted once."""
     batches = [batch(rng) for _ in range(3)]
     one, expected = train(CONFIG, batches)
-    for xla in ("nothing", "loss", "model"):
+    for xla in ("nothing", "passes", "model"):
         two, found = train(CONFIG, batches, r_drop=5.0, xla=xla)
         for a, b in zip(expected, found, strict=True):
             assert a == pytest.approx(b, rel=1e-5)
