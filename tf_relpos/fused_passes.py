@@ -32,15 +32,20 @@ def fused_passes(are_wanted: bool = True) -> Iterator[None]:
 
 
 def are_fused() -> bool:
+    """Whether this is within `fused_passes`, on TensorFlow."""
     return _are_fused.get() and keras.backend.backend() == "tensorflow"
 
 
-@functools.cache
 def fused(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of tensors, and of Python's values, that XLA compiles.
+    """A function of tensors and of Python's values, which XLA compiles within `fused_passes`.
 
-    All that call the same function share what is compiled: it should be one of a module.
+    It should be one of a module: whatever calls it shares what is compiled.
     """
+    return _compiled(function) if are_fused() else function
+
+
+@functools.cache
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     import tensorflow as tf
 
     return tf.function(function, jit_compile=True, autograph=False)

@@ -70,16 +70,15 @@ def layer_normalization(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) 
     D, exact = x.shape[-1], exact_dtype(x)
     # Variables become tensors by it, which is what may have a gradient of its own.
     gamma, beta = (ops.cast(ops.reshape(vector, (1, D)), exact) for vector in (gamma, beta))
-    in_one_pass = are_fused()
-    forward = fused(_normalization) if in_one_pass else _normalization
-    backward = fused(_normalization_gradients) if in_one_pass else _normalization_gradients
+    forward, backward = fused(_normalization), fused(_normalization_gradients)
+    sum_rows = _sum_of_rows if are_fused() else _product_with_rows
 
     def normalize(x: Tensor, gamma: Tensor, beta: Tensor) -> tuple[Tensor, None]:
         return forward(x, gamma, beta, epsilon), None
 
     def gradient(inputs: Any, saved: None, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, gamma, _ = inputs
-        return backward(x, gamma, dy, epsilon, _reduced if in_one_pass else _multiplied)
+        return backward(x, gamma, dy, epsilon, sum_rows)
 
     rows = ops.reshape(x, (-1, D))
     return ops.reshape(with_gradient(normalize, gradient, rows, gamma, beta), ops.shape(x))
@@ -108,12 +107,12 @@ def _normalization_gradients(
     return ops.cast(dx, x.dtype), sum_rows(dy_h), sum_rows(dy)
 
 
-def _reduced(x: Tensor) -> Tensor:
+def _sum_of_rows(x: Tensor) -> Tensor:
     return ops.sum(x, axis=0, keepdims=True)
 
 
-def _multiplied(x: Tensor) -> Tensor:
-    """The same of `_reduced`, which XLA makes as slowly as TensorFlow makes the other."""
+def _product_with_rows(x: Tensor) -> Tensor:
+    """The same as a product with ones, which is as slow in XLA as the sum is in TensorFlow."""
     return ops.matmul(ops.ones((1, ops.shape(x)[0]), dtype=x.dtype), x)
 
 
