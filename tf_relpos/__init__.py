@@ -2,8 +2,9 @@
 
 from tf_relpos import config as config  # also where it was imported before the package
 from tf_relpos.beams import beam_search
-from tf_relpos.blocks import DecoderBlock, EncoderBlock
 from tf_relpos.config import TransformerConfig
+from tf_relpos.decoder_block import DecoderBlock
+from tf_relpos.encoder_block import EncoderBlock
 from tf_relpos.graph_relations import (
     edge_relations,
     joint_relations,

@@ -14,15 +14,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from tf_relpos.blocks import (
-    LAYER_NORM_EPSILON,
-    AttentionInputs,
-    DecoderBlock,
-    EncoderBlock,
-    Past,
-)
+from tf_relpos.blocks import LAYER_NORM_EPSILON, AttentionInputs
 from tf_relpos.checks import check_shape
 from tf_relpos.config import TransformerConfig
+from tf_relpos.decoder_block import DecoderBlock, Past
+from tf_relpos.encoder_block import EncoderBlock
 from tf_relpos.lean_layers import Dropout, LayerNormalization
 from tf_relpos.parts import freeze_parts, give_own_policies, own_policies
 from tf_relpos.positions import SinusoidalPositionEncoding

@@ -466,8 +466,8 @@ def test_attention_is_as_measured():
     for told in (
         "with AVX-512 at {float32_avx512} in float32, at {float32_avx512_k} with other k and at "
         "{bfloat16_avx512} in bfloat16;",
-        "with AMX at {float32_amx} in float32 and {bfloat16_amx} in bfloat16, with AVX2 at "
-        "{float32_avx2}.",
+        "with AMX at {float32_amx} in float32 and {bfloat16_amx} in bfloat16; with AVX2 at "
+        "{float32_avx2} of those up to 512",
     ):
         assert told.format(**shares) in page.replace("\n", " ")
 
