@@ -14,7 +14,7 @@ from tf_relpos.tensor_ops import number_at
 
 # The most tokens at a time, and what their number is a multiple of: XLA compiles each number that
 # occurs.
-MOST = 2048
+MOST = 1024
 MULTIPLE = 64
 
 Sums = dict[str, tf.Tensor]
