@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import keras
 from keras import ops
 
 from tf_relpos.label_sums import sum_positions
@@ -23,7 +22,6 @@ from tf_relpos.tensor_ops import (
     exact_dtype,
     has_gpu,
     int32_labels,
-    rows_at,
     transposed,
     with_gradient,
 )
@@ -84,42 +82,25 @@ def _vectors_of_pairs(relations: Relations, table: Tensor, dtype: str) -> Tensor
 
 def _vectors_of_positions(positions: RelativePositions, table: Tensor) -> Tensor:
     """The same of positions. The gradient of `take` adds up all vectors of a label in one place,
-    one after the other on GPUs and in TensorFlow."""
-    if not (has_gpu() or keras.backend.backend() == "tensorflow"):
+    which a GPU does one after the other."""
+    if not has_gpu():
         return _vectors_of_labels(table, positions.ids)
     tensors, from_tensors = tensors_of(positions)
 
     def take(table: Tensor, *tensors: Tensor) -> tuple[Tensor, None]:
-        return rows_at(table, from_tensors(*tensors).ids), None
+        return ops.take(table, from_tensors(*tensors).ids, axis=-2), None
 
     def gradient(inputs: Any, saved: None, by_vectors: Tensor) -> tuple[Tensor]:
         table, *tensors = inputs
-        sum_vectors = _sum_on_gpu if has_gpu() else _sum_by_product
-        sums = sum_vectors(by_vectors, from_tensors(*tensors), table.shape[-2])
-        return (ops.cast(sums, table.dtype),)
+        *heads, T, S, H = ops.shape(by_vectors)
+        if heads:
+            by_vectors = ops.transpose(by_vectors, (1, 2, 0, 3))
+        pairs = ops.reshape(by_vectors, (T, S, math.prod(heads) * H))
+        sums = sum_positions(pairs, from_tensors(*tensors))
+        sums = ops.cast(ops.sum(ops.cast(sums, exact_dtype(sums)), axis=0), table.dtype)
+        return (ops.swapaxes(ops.reshape(sums, (-1, *heads, H)), 0, -2),)
 
     return with_gradient(take, gradient, table, *tensors)
-
-
-def _sum_by_product(by_vectors: Tensor, positions: RelativePositions, num_labels: int) -> Tensor:
-    """From `[..., T, S, H]` to the sums by label, `[..., R, H]`: a product with zeros and ones."""
-    *heads, T, S, H = ops.shape(by_vectors)
-    labels = ops.reshape(positions.ids, (1, T * S))
-    exact = exact_dtype(by_vectors)
-    is_label = ops.expand_dims(ops.arange(num_labels, dtype="int32"), 1) == labels
-    vectors = ops.reshape(ops.cast(by_vectors, exact), (*heads, T * S, H))
-    return ops.matmul(ops.cast(is_label, exact), vectors)
-
-
-def _sum_on_gpu(by_vectors: Tensor, positions: RelativePositions, num_labels: int) -> Tensor:
-    """The same, for each query first."""
-    *heads, T, S, H = ops.shape(by_vectors)
-    if heads:
-        by_vectors = ops.transpose(by_vectors, (1, 2, 0, 3))
-    pairs = ops.reshape(by_vectors, (T, S, math.prod(heads) * H))
-    sums = sum_positions(pairs, positions)
-    sums = ops.sum(ops.cast(sums, exact_dtype(sums)), axis=0)
-    return ops.swapaxes(ops.reshape(sums, (num_labels, *heads, H)), 0, -2)
 
 
 def _vectors_of_labels(table: Tensor, labels: Tensor) -> Tensor:

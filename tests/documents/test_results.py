@@ -604,7 +604,7 @@ def test_the_summary_of_speed_is_of_all_results():
     ]
     directory = ROOT / "pipelines" / "benchmark" / "results"
     steps = [read_json(path)["ratios"]["relative"] for path in directory.glob("training_step_*")]
-    assert len(steps) == 7
+    assert len(steps) == 8
     decoding = [read_json(path)["decoding"] for path in directory.glob("decoding*.json")]
     assert len(decoding) == 7
     by_32 = [found[0]["over_ctranslate2"]["saved_model"] for found in decoding]
