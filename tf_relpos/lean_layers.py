@@ -193,13 +193,13 @@ def _fused_dropout(x: Tensor, rate: float, seed: Tensor) -> Tensor:
     def backward(inputs: Any, saved: None, dy: Tensor) -> tuple[Tensor]:
         return (drop(dy, inputs[1], rate),)
 
-    # Rows, so that inputs of one size share what is compiled.
-    rows = tf.reshape(x, [-1, x.shape[-1]])
-    return tf.reshape(with_gradient(forward, backward, rows, key), tf.shape(x))
+    # Flat, so that inputs of one size share what is compiled.
+    flat = tf.reshape(x, [-1])
+    return tf.reshape(with_gradient(forward, backward, flat, key), tf.shape(x))
 
 
 def _dropped(x: Tensor, key: Tensor, rate: float) -> Tensor:
-    """`dropout` by a word for each number: its place, mixed with a key, uint32 `[2]`.
+    """`dropout` of `[M]` by a word for each number: its place, mixed with a key, uint32 `[2]`.
 
     Random numbers that XLA draws take several times as long as all else. Each multiplication and
     shift is invertible, so that different places have different words, and they are those that
@@ -219,5 +219,4 @@ def _dropped(x: Tensor, key: Tensor, rate: float) -> Tensor:
     bits = with_upper(bits, 16) * word(0x85EBCA6B)
     bits = with_upper(bits, 13) * word(0xC2B2AE35)
     bits = with_upper(bits, 16)
-    is_kept = tf.reshape(bits, tf.shape(x)) >= word(dropped)
-    return tf.where(is_kept, x * scale, tf.zeros([], x.dtype))
+    return tf.where(bits >= word(dropped), x * scale, tf.zeros([], x.dtype))

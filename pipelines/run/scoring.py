@@ -23,6 +23,9 @@ def score_record(
 ) -> dict[str, Any]:
     """A record of `scores.json`: scores with all that it takes to repeat it.
 
+    They have all their digits: rounded here, and again where they are shown, they could differ from
+    what was printed.
+
     Args:
         config: of the run.
         scores: of its translations, by name: "bleu" and perhaps others.
@@ -32,7 +35,7 @@ def score_record(
     """
     return {
         "split": split,
-        **{name: round(score.score, 4) for name, score in scores.items()},
+        **{name: score.score for name, score in scores.items()},
         "signature": scores["bleu"].signature,
         **{f"{name}_signature": scores[name].signature for name in scores if name != "bleu"},
         "checkpoint": checkpoint,
@@ -77,7 +80,7 @@ def scores_by_length(
                 "shortest": shortest,
                 "longest": longest,
                 "sentences": len(members),
-                **{name: round(score.score, 4) for name, score in scores.items()},
+                **{name: score.score for name, score in scores.items()},
             }
         )
     return found

@@ -12,8 +12,8 @@ import tensorflow as tf
 from tf_relpos import smoothed_cross_entropy
 from tf_relpos.tensor_ops import number_at
 
-# The most tokens at a time, and what their number is a multiple of: XLA compiles each number that
-# occurs.
+# The most tokens at a time, of whose logits XLA makes a copy in single precision, and what their
+# number is a multiple of: XLA compiles each number that occurs.
 MOST = 1024
 MULTIPLE = 64
 
