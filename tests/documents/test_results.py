@@ -453,6 +453,7 @@ def test_attention_is_as_measured():
     shares = {}
     for stem in (
         "float32_amx",
+        "float32_amx_k",
         "bfloat16_amx",
         "float32_avx512",
         "float32_avx512_k",
@@ -466,7 +467,8 @@ def test_attention_is_as_measured():
     for told in (
         "with AVX-512 at {float32_avx512} in float32, at {float32_avx512_k} with other k and at "
         "{bfloat16_avx512} in bfloat16;",
-        "with AMX at {float32_amx} in float32 and {bfloat16_amx} in bfloat16; with AVX2 at "
+        "with AMX at {float32_amx} in float32, at {float32_amx_k} with other k and at "
+        "{bfloat16_amx} in bfloat16; with AVX2 at "
         "{float32_avx2} of those up to 512",
     ):
         assert told.format(**shares) in page.replace("\n", " ")
@@ -595,7 +597,7 @@ def test_the_summary_of_speed_is_of_all_results():
     def between(numbers, digits="{:.2f}"):
         return " to ".join(digits.format(number) for number in (min(numbers), max(numbers)))
 
-    kinds = ("amx", "avx512", "avx512_k", "avx2")
+    kinds = ("amx", "amx_k", "avx512", "avx512_k", "avx2")
     stems = ["bfloat16_amx", "bfloat16_avx512", *(f"float32_{kind}" for kind in kinds)]
     points = [record for stem in stems for record in speed(f"attention_{stem}")["ratios"]]
     layers = [
