@@ -53,8 +53,8 @@ def own_policies(layer: keras.layers.Layer) -> dict[str, Any]:
 
 def _check_is_told_by_policy(part: keras.layers.Layer) -> None:
     config: Any = getattr(part, "quantization_config", None)
-    if not hasattr(config, "activation_quantizer"):
-        return
+    if part.quantization_mode not in ("int8", "int4") or config is None:
+        return  # of the other modes the policy tells all there is to choose
     usual = type(config)().activation_quantizer is None
     if (config.activation_quantizer is None) is not usual:
         raise ValueError(

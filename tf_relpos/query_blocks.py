@@ -260,7 +260,8 @@ def _in_blocks(
     dtype, exact = keras.backend.standardize_dtype(query.dtype), exact_dtype(query)
     length, size = ops.shape(query)[1], _block_size(query, attention.key)
     stride = max(size, 1) if isinstance(size, int) else ops.maximum(size, 1)  # T may be 0
-    count = turns(-(-length // stride), ops.shape(query)[0], ops.shape(attention.key)[2])
+    # Not -(-length // stride): ONNX rounds quotients toward 0.
+    count = turns((length + stride - 1) // stride, ops.shape(query)[0], ops.shape(attention.key)[2])
     if has_value(query):
         # Eagerly Python's own loop: the other one would be compiled at every call.
         pieces, sums = [], [ops.zeros(ops.shape(total), exact) for total in totals]

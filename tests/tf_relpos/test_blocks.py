@@ -20,7 +20,7 @@ from tests.support.layer_checks import (
 )
 from tf_relpos import DecoderBlock, EncoderBlock, Transformer, TransformerConfig
 
-B, T, S, N, H, INNER = 2, 5, 7, 3, 2, 11
+B, T, S, N, H, INNER, V = 2, 5, 7, 3, 2, 11, 13
 D = N * H
 BLOCKS = {EncoderBlock: ("x", "source_mask"), DecoderBlock: ("x", "encoded", "source_mask")}
 
@@ -212,6 +212,55 @@ def test_what_no_policy_tells_is_not_saved(tmp_path):
     model.quantize("int8", config=weights_only)
     with pytest.raises(ValueError, match="`activation_quantizer` must be that of .* None for"):
         model.save(tmp_path / "model.keras")
+
+
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize(
+    "mode, config, options",
+    [
+        ("gptq", keras.quantizers.GPTQConfig, {"weight_bits": 8}),
+        ("awq", keras.quantizers.AWQConfig, {"num_grid_points": 3}),
+    ],
+)
+def test_quantized_by_examples(rng, mode, config, options):
+    """By configs that Keras cannot make without examples; their policies tell the rest."""
+
+    class Words:
+        def tokenize(self, text):
+            return [int(word) for word in text.split()]
+
+    ids = keras.Input((None,), dtype="int32")
+    embedding, block = keras.layers.Embedding(V, 32), EncoderBlock(32, INNER, 2, 2)
+    model = keras.Model(ids, keras.layers.Dense(V)(block(embedding(ids))))
+    x = rng.integers(0, V, (B, S))
+    before = to_numpy(model(x))
+    model.quantize(
+        mode,
+        config=config(
+            dataset=[" ".join(map(str, rng.integers(0, V, 100)))],
+            tokenizer=Words(),
+            num_samples=2,
+            sequence_length=S,
+            group_size=8,
+            quantization_layer_structure={
+                "pre_block_layers": [embedding],
+                "sequential_blocks": [block],
+            },
+            **options,
+        ),
+    )
+    found = to_numpy(model(x))
+    assert np.any(found != before)
+    assert_close(found, before, tolerance=0.3)
+
+    def quantized_parts(layer):
+        parts = layer._flatten_layers(include_self=False)
+        return {p.name: p.dtype_policy.name for p in parts if p.quantization_mode == mode}
+
+    again = EncoderBlock.from_config(block.get_config())
+    again.build((None, None, 32))
+    assert quantized_parts(again) == quantized_parts(block)
+    assert len(quantized_parts(again)) == 6
 
 
 @pytest.mark.tensorflow_only  # elsewhere `test_uses` quantizes
