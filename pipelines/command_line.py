@@ -26,13 +26,15 @@ from pipelines.progress import lines_above
 
 
 class _Flag(FieldWrapper):
-    """One flag; `none` is a value of a number that need not be given."""
+    """One flag; `none` is a value of a number that need not be given. No flag but a switch stands
+    without a value, as it does before a variable of a shell that is not set."""
 
     def get_arg_options(self) -> dict[str, Any]:
         options = super().get_arg_options()
-        kind = options.get("type")
-        if options.get("nargs") == "?" and kind in (int, float):
-            options["type"] = _Optional(kind)
+        if options.get("nargs") == "?" and not self.is_bool:
+            del options["nargs"]
+            if options["type"] in (int, float):
+                options["type"] = _Optional(options["type"])
         return options
 
 

@@ -4,7 +4,6 @@ Each field is a flag of the command lines, its docstring the flag's help.
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -19,6 +18,7 @@ from pipelines.errors import InputError, check_seed
 from tf_relpos.config import PRESETS, TransformerConfig
 
 _MAX_LENGTH = 1 << 20  # of a side of a pair, in subwords
+_LARGEST = 3e38  # number of single precision, nearly
 
 
 @dataclass(frozen=True)
@@ -201,13 +201,13 @@ class TrainingConfig:
         self._check("checkpoint_minutes", "at least 0", self.checkpoint_minutes >= 0)
         self._check("subword_sampling", "from 0 to 10", 0 <= self.subword_sampling <= 10)
         self._check("clip_norm", "at least 0", self.clip_norm >= 0)
-        self._check("r_drop", "at least 0 and finite", 0 <= self.r_drop < math.inf)
+        self._check("r_drop", "from 0 to 3e38", 0 <= self.r_drop <= _LARGEST)
         for name in ("keep_checkpoints", "average_checkpoints"):
             self._check(name, "at least 1", getattr(self, name) >= 1)
         scale = self.learning_rate_scale
-        self._check("learning_rate_scale", "above 0 and finite", 0 < scale < math.inf)
+        self._check("learning_rate_scale", "above 0 and at most 3e38", 0 < scale <= _LARGEST)
         # Below, single precision has none that hardware does not take for 0.
-        self._check("epsilon", "at least 1e-37 and finite", 1e-37 <= self.epsilon < math.inf)
+        self._check("epsilon", "from 1e-37 to 3e38", 1e-37 <= self.epsilon <= _LARGEST)
         self._check("cooldown", "from 0 to 1", 0 <= self.cooldown <= 1)
         for name in ("beta_1", "beta_2", "label_smoothing"):
             self._check(name, "at least 0 and below 1", 0 <= getattr(self, name) < 1)

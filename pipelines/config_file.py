@@ -60,7 +60,9 @@ def flags_of_file(arguments: Sequence[str], *dataclasses_: type) -> Iterator[lis
             words += as_words
             used.add(name)
     try:
-        yield [*arguments, *words]  # behind what stands without a flag in front
+        # Behind what stands without a flag in front, and before what can be no flag.
+        end = arguments.index("--") if "--" in arguments else len(arguments)
+        yield [*arguments[:end], *words, *arguments[end:]]
     except InputError as error:
         subject = re.match(r"(?:argument )?\W*(\w*)", str(error))
         if subject and subject[1] in used:

@@ -79,7 +79,7 @@ class EvaluateFlags:
 def _check_new_file(argument: str, path: Path) -> None:
     if path.exists():
         raise InputError(f"{argument} must not exist yet, got {path}")
-    if not os.access(path.parent, os.W_OK):
+    if not (path.parent.is_dir() and os.access(path.parent, os.W_OK)):
         raise InputError(f"{argument} must be in a directory that can be written, got {path}")
 
 

@@ -114,7 +114,9 @@ class _Scorer:
 
 def run_facts(run: Run, split: str) -> dict[str, Any]:
     """When and where a run was trained, and which weights were scored."""
-    scores = [s for s in RunDirectory(run.path).scores() if s.get("split") == split]
+    # Not those of `evaluate`, which name files, as a split may be called as well.
+    own = (score for score in RunDirectory(run.path).scores() if "reference" not in score)
+    scores = [score for score in own if score.get("split") == split]
     if not scores:
         raise InputError(
             f"{run.path} must have scores of {split} in scores.json, got none{_REMEDY}"

@@ -123,6 +123,6 @@ class NonFiniteLoss(keras.callbacks.Callback):
         self.in_a_row = 0 if is_finite else self.in_a_row + 1
         if self.in_a_row > self.most:
             raise InputError(
-                "loss or gradient is no longer finite; the last checkpoint is intact: resume from "
-                f"it with a different {' or '.join(REMEDIES)}"
+                "loss or gradient is no longer finite, which no checkpoint has: give a different "
+                f"{' or '.join(REMEDIES)}, to go on from the last one or else from the start"
             )

@@ -112,7 +112,7 @@ RUN_DIRECTORY = Form(
 )
 
 # In this order: a CTranslate2 directory has a config.json as well, and a run directory may hold
-# the versions that were exported from it.
+# what was exported from it.
 FORMS = (
     Form(
         "a served model",
@@ -135,13 +135,13 @@ FORMS = (
         _open_ctranslate2,
         _SEARCH,
     ),
+    RUN_DIRECTORY,
     Form(
         "a TFLite model",
         "a .tflite file, or a directory with model.tflite or model.packed",
         _file_or_inside("model.tflite", PACKED_NAME),
         _open_tflite,
     ),
-    RUN_DIRECTORY,
     Form(
         "a SavedModel",
         "a directory with numbered versions of it",

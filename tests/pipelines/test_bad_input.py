@@ -285,6 +285,7 @@ def test_prepare(places, tmp_path, refusal, values, message):
         ({"alpha": "inf"}, "alpha must be from 0 to 10, got inf"),
         ({"alpha": -3}, "alpha must be from 0 to 10, got -3.0"),
         ({"by_length": -1}, "by_length must be 0 or more, got -1"),
+        ({"output": "short.en/new"}, "^output must be in a directory that can be written, got"),
         ({"source": None}, "required: --source"),
     ],
 )

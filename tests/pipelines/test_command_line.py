@@ -4,10 +4,13 @@ import errno
 import io
 import logging
 import sys
+from dataclasses import dataclass
 
 import pytest
+from simple_parsing import choice
 
 from pipelines import train_wmt
+from pipelines.command_line import parse_flags
 from pipelines.errors import InputError
 from tests.support.runs import call
 
@@ -78,3 +81,29 @@ def test_the_other_spelling_of_a_switch_is_no_flag():
     with pytest.raises(InputError, match="--noskip_non_finite is no flag: .*skip_non_finite=false"):
         train_wmt.parse(arguments)
     assert train_wmt.parse(["--skip_non_finite=false"])[0].training.skip_non_finite is False
+
+
+@pytest.mark.parametrize("flag", ["name", "rate", "count", "kind"])
+def test_a_flag_without_its_value_is_refused(flag):
+    """Such as a variable of a shell that is not set leaves."""
+
+    @dataclass(frozen=True)
+    class Flags:
+        """Of every kind."""
+
+        is_on: bool = False
+        """switch"""
+        name: str | None = None
+        """text"""
+        rate: float | None = None
+        """number"""
+        count: int = 3
+        """number"""
+        kind: str | None = choice("one", "other", default=None)
+        """choice"""
+
+    for arguments in ([f"--{flag}"], [f"--{flag}", "--is_on"]):
+        with pytest.raises(InputError, match=f"^argument --{flag}: expected one argument"):
+            parse_flags(Flags, "", "program", arguments)
+    assert parse_flags(Flags, "", "program", ["--is_on"]) == Flags(is_on=True)
+    assert parse_flags(Flags, "", "program", ["--rate", "none"]) == Flags()

@@ -135,6 +135,11 @@ def test_a_mistake_on_the_command_line_is_not_the_file_s(file):
         parsed(file(EVERY), "--count", "0")
 
 
+def test_what_follows_two_dashes_is_all_that_is_refused(file):
+    with refused("^unrecognized arguments: -- more; see"):
+        parsed(file(EVERY), "--", "more")
+
+
 @pytest.mark.parametrize("argument", [("--config", "absent.toml"), ("--config=",)])
 def test_a_file_that_cannot_be_read(argument):
     with refused("^config must be a file, cannot read .*: No such file"):

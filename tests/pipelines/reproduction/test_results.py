@@ -37,7 +37,8 @@ def finish(run, translations, minutes=3.0):
     """What a run leaves that has been trained to its end."""
     run.path.mkdir(parents=True)
     (run.path / "translations.txt").write_text("".join(f"{line}\n" for line in translations))
-    scores = [SCORE, {**SCORE, "split": "another.en", "step": 7}]
+    by_evaluate = {**SCORE, "step": 7, "reference": ["references.de"]}
+    scores = [SCORE, by_evaluate, {**by_evaluate, "split": "another.en"}]
     (run.path / "scores.json").write_text(json.dumps(scores))
     record = {
         "config": run.config.to_dict(), "arrays": ARRAYS, "split": run.split, "finished": True,

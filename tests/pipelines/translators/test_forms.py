@@ -4,6 +4,7 @@ import shutil
 import socket
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -160,8 +161,14 @@ def test_what_only_run_directories_can_do():
             open_translator(url, **choices)
 
 
-def test_a_run_directory_that_holds_its_exports_is_a_run_directory(tmp_path):
-    (tmp_path / "1").symlink_to(exported()[1])
+@pytest.mark.parametrize("name", ["1", "model.tflite"])
+def test_a_run_directory_that_holds_its_exports_is_a_run_directory(tmp_path, name):
+    if name == "1":
+        (tmp_path / name).symlink_to(exported()[1])
+    else:
+        export = Path(forms()["tflite"])
+        for file in export.parent.glob(f"{export.stem}.*"):
+            shutil.copy(file, tmp_path / file.name.replace(export.stem, "model"))
     assert open_translator(tmp_path).translate(["the dog"])
     (tmp_path / "config.json").write_text("{")
     with refused("config.json cannot be read"):
