@@ -527,7 +527,7 @@ def test_speed_and_memory_are_as_measured():
         f"of `base` {base['relative'] / base['sinusoidal']:.3f} times"
     )
     assert told in page.replace("\n", " ")
-    for kind in ("", "_avx512", "_amx"):
+    for kind in ("", "_avx512", "_avx512_xeon", "_amx"):
         stems = {preset: f"opennmt_{preset}{kind}" for preset in ("tiny", "base")}
         table = report.trainings({preset: speed(stem) for preset, stem in stems.items()})
         assert with_source(table, *stems.values()) in page
