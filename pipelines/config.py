@@ -18,7 +18,7 @@ from pipelines.errors import InputError, check_seed
 from tf_relpos.config import PRESETS, TransformerConfig
 
 _MAX_LENGTH = 1 << 20  # of a side of a pair, in subwords
-_LARGEST = 3e38  # number of single precision, nearly
+_LARGEST = 3e38  # that single precision holds, nearly
 
 
 @dataclass(frozen=True)

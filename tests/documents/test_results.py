@@ -2,6 +2,7 @@
 
 import json
 import re
+from statistics import median
 
 import pytest
 
@@ -531,6 +532,12 @@ def test_speed_and_memory_are_as_measured():
         stems = {preset: f"opennmt_{preset}{kind}" for preset in ("tiny", "base")}
         table = report.trainings({preset: speed(stem) for preset, stem in stems.items()})
         assert with_source(table, *stems.values()) in page
+    turns = [speed(f"opennmt_{preset}_avx512_xeon")["turns"] for preset in ("tiny", "base")]
+    half, single = (
+        [f"{median(turn['peak'][precision] for turn in of_run) / 1e9:.0f}" for of_run in turns]
+        for precision in ("bfloat16", "float32")
+    )
+    assert f"({' and '.join(half)} GFLOP/s beside {' and '.join(single)}," in page
     tiny = {"`tiny`": "", "`tiny`, no oneDNN": "_without_onednn"}
     for kind, stems in (("", {**tiny, "`base`": "_base"}), ("_avx2", tiny)):
         stems = {name: f"decoding{kind}{stem}" for name, stem in stems.items()}

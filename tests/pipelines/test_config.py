@@ -77,6 +77,7 @@ def test_what_is_particular_to_the_demo_changes_nothing_for_other_text():
         ("epsilon", 1e-38, "from 1e-37 to 3e38"),
         ("label_smoothing", 1.0, "at least 0 and below 1"),
         ("r_drop", -0.1, "from 0 to 3e38"),
+        ("r_drop", float("inf"), "from 0 to 3e38"),
         ("r_drop", 1e39, "from 0 to 3e38"),
         ("subword_sampling", -0.1, "from 0 to 10"),
         ("subword_sampling", float("nan"), "from 0 to 10"),

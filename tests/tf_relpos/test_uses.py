@@ -24,6 +24,7 @@ from tf_relpos import (
     Transformer,
     TransformerConfig,
 )
+from tf_relpos.query_blocks import FEWEST
 
 B, T, D, V, R = 2, 5, 6, 23, 3
 CONFIG = TransformerConfig(
@@ -36,7 +37,7 @@ CONFIG = TransformerConfig(
     max_relative_position=2,
     position="both",
 )
-LONG = 70  # more than a block of queries, and no multiple of one
+LONG = FEWEST + 6  # more than a block of queries, and no multiple of one
 
 
 @dataclasses.dataclass
