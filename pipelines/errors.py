@@ -58,7 +58,10 @@ def check_seed(seed: int) -> None:
 def check_files(flags: object, *names: str) -> None:
     """Raises InputError if a field of these names, which may be None, is there and no file."""
     for name in names:
-        path = Path(getattr(flags, name) or "x")
+        given = getattr(flags, name)
+        if given is None:
+            continue
+        path = Path(given)
         if path.exists() and not path.is_file():
             kind = "a directory" if path.is_dir() else "a pipe or a device"
             raise InputError(f"{name} must be a file, got {kind}, {path}")

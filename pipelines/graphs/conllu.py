@@ -45,7 +45,7 @@ def read_conllu(path: str) -> Iterator[Sentence]:
         try:
             (tokens,) = conllu.parse(text)
             yield _sentence([token for token in tokens if isinstance(token["id"], int)])
-        except (conllu.exceptions.ParseException, ValueError, KeyError) as error:
+        except (conllu.exceptions.ParseException, ValueError) as error:
             raise InputError(
                 f"{path} must be CoNLL-U, but sentence {number} is not: {first_line(error)}"
             ) from error
@@ -72,7 +72,7 @@ def _sentence(tokens: Sequence[Mapping[str, Any]]) -> Sentence:
         if token["id"] != number:
             raise ValueError(f"word {number} has the number {token['id']}")
         for name in ("upos", "deprel"):
-            if token[name] in (None, "", "_"):
+            if token.get(name) in (None, "", "_"):
                 raise ValueError(f"word {number} has no {name}")
         if not isinstance(token["head"], int) or not 0 <= token["head"] <= len(tokens):
             raise ValueError(f"word {number} has the head {token['head']}")

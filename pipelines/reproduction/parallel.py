@@ -15,7 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import IO, NamedTuple
@@ -89,7 +89,10 @@ class Machine(NamedTuple):
 
 
 def train_at_once(
-    runs: Sequence[Run], shares: Sequence[Share], began: Callable[[Run], None]
+    runs: Sequence[Run],
+    names: Mapping[Path, str],
+    shares: Sequence[Share],
+    began: Callable[[Run], None],
 ) -> Iterator[signal.Signals | None]:
     """Trains runs, as many at a time as there are shares. Each line that one prints is
     logged, behind its name.
@@ -98,6 +101,7 @@ def train_at_once(
 
     Args:
         runs: what to train.
+        names: of their paths.
         shares: of the machine.
         began: told of each run before it begins.
 
@@ -111,7 +115,6 @@ def train_at_once(
     """
     waiting, idle = list(runs), list(shares)
     ended: queue.SimpleQueue[_Process] = queue.SimpleQueue()
-    names = _names(runs)
     with _Processes() as processes:
         while processes.running or (waiting and not processes.signal):
             while waiting and idle and not processes.signal:
@@ -229,7 +232,7 @@ class _Process:
         return f"{self._name}: its process ended with status {self.status}"
 
 
-def _names(runs: Sequence[Run]) -> dict[Path, str]:
+def names_of(runs: Sequence[Run]) -> dict[Path, str]:
     """What tells runs from each other: the ends of their paths."""
     shared = os.path.commonpath([run.path.parent for run in runs])
     return {run.path: os.path.relpath(run.path, shared) for run in runs}

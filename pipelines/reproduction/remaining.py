@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 
 from pipelines.progress import duration
-from pipelines.reproduction.parallel import Machine, train_at_once
+from pipelines.reproduction.parallel import Machine, names_of, train_at_once
 from pipelines.reproduction.runs import Run
 
 _LOG = logging.getLogger(__name__)
@@ -34,6 +34,7 @@ def train_remaining(
     for run in remaining:
         run.check_continues()
     at_once = min(machine.jobs, len(remaining)) if machine else 1
+    names = names_of(runs)
 
     def tell(run: Run) -> None:
         number = len(runs) - len(remaining) + remaining.index(run) + 1
@@ -42,12 +43,12 @@ def train_remaining(
         rounds = -(-left // at_once)
         time_left = duration(60 * statistics.mean(done) * rounds) if done else "unknown"
         _LOG.info(
-            f"run {number} of {len(runs)}: {run.path.name}; "
+            f"run {number} of {len(runs)}: {names[run.path]}; "
             f"{len(done)} finished, {left} left, time left {time_left}"
         )
 
     if machine and remaining:
-        yield from train_at_once(remaining, machine.divided(at_once), tell)
+        yield from train_at_once(remaining, names, machine.divided(at_once), tell)
         return
     for run in remaining:
         tell(run)

@@ -30,10 +30,9 @@ class KeptRuns:
 
     def __init__(self, path: Path | None, settings: dict[str, Any], fields: Mapping[str, type]):
         self._path = path
-        self.found: dict[str, Any] = (read_json(path) if path else None) or {
-            "settings": settings,
-            "runs": [],
-        }
+        self.found: dict[str, Any] = {"settings": settings, "runs": []}
+        if path and path.exists():
+            self.found = read_json(path)
         known = self.found.get("settings") if isinstance(self.found, dict) else None
         if known != settings:
             which = f": {difference(known, settings)}" if isinstance(known, dict) else ""

@@ -57,7 +57,7 @@ def test_commands_and_what_is_added_later(commanded, tmp_path):
     translations.write_text("".join(f"{line}\n" for line in longer), encoding="utf-8")
     status, told, found = commanded(longest=[6, 5], rows=["24", "relative"], steps=2)
     assert status == 0
-    assert "run 2 of 2: relative-k24-seed1; 1 finished, 1 left" in told
+    assert "run 2 of 2: 6/relative-k24-seed1; 1 finished, 1 left" in told
     assert [column["label"] for column in found["columns"]] == ["5", "6"]
     assert found["rows"][0]["runs"][0] == {**run, "scores": [100.0]}
     assert [score["mean"] for score in found["rows"][0]["scores"]] == [100.0, 0.0]

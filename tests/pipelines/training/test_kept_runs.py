@@ -24,7 +24,7 @@ def test_what_was_found_is_read(tmp_path):
     assert KeptRuns(path, SETTINGS, FIELDS).has(seed=1, kind="b")
 
 
-@pytest.mark.parametrize("found", [[1], {"settings": {"steps": 4}, "runs": []}])
+@pytest.mark.parametrize("found", [[1], {"settings": {"steps": 4}, "runs": []}, {}, [], None])
 def test_another_comparison_is_told(tmp_path, found):
     path = tmp_path / "found.json"
     path.write_text(json.dumps(found))
