@@ -19,13 +19,13 @@ from tf_relpos.checks import check_choice
 from tf_relpos.compatibility import additive_gradients, additive_scores
 from tf_relpos.config import COMPATIBILITIES, IMPLEMENTATIONS
 from tf_relpos.free_axes import FreeAxes
-from tf_relpos.masks import both, visible, with_axes
+from tf_relpos.masks import both, heads_first_mask, visible
 from tf_relpos.parts import freeze_parts, give_own_policies, own_policies
 from tf_relpos.projections import of_positions
 from tf_relpos.query_blocks import are_in_blocks, attend_in_blocks
 from tf_relpos.relation_ops import relation_scores, relation_values
 from tf_relpos.relations import Relations
-from tf_relpos.tensor_ops import Shape, Tensor, heads_first, times_transposed
+from tf_relpos.tensor_ops import Shape, Tensor, heads_first, heads_last, times_transposed
 
 
 class EdgeAttention(CheckedAttention):
@@ -166,8 +166,8 @@ class EdgeAttention(CheckedAttention):
         use_causal_mask: bool = False,
         relations: Relations | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Eq. 5 and Eq. 3 on projected inputs: `[B, T, N, H]` and the weights `[B, N, T, S]`,
-        which are None for long sequences unless they are asked for."""
+        """Eq. 5 and Eq. 3 on projected inputs: `[B, T, N, H]` and, if they are asked for, the
+        weights `[B, N, T, S]`."""
         if use_causal_mask and not self._flash_attention:
             attention_mask = both(attention_mask, self._compute_causal_mask(query, value))
             use_causal_mask = False
@@ -188,14 +188,16 @@ class EdgeAttention(CheckedAttention):
             attention_mask = axes.fold_mask(attention_mask)
             relations = axes.fold_relations(relations)
         attended, weights = self._attend_heads(
-            query,
+            heads_first(self._scaled(query)),
             heads_first(key),
             heads_first(value),
-            attention_mask,
+            heads_first_mask(attention_mask),
             training,
             return_attention_scores,
             relations,
         )
+        attended = heads_last(attended)
+        weights = ops.swapaxes(weights, 0, 1) if return_attention_scores else None
         if axes is None:
             return attended, weights
         return axes.unfold(attended), None if weights is None else axes.unfold_pairs(weights)
@@ -210,8 +212,9 @@ class EdgeAttention(CheckedAttention):
         return_attention_scores: bool,
         relations: Relations | None,
     ) -> tuple[Tensor, Tensor | None]:
-        """The same of keys and values in the layout that the products want, `[B, N, S, H]`."""
-        query = self._scaled(query)
+        """The same of scaled queries, of keys, values and masks with their heads first, `[N, B, T,
+        H]` and `[N, B, T, S]`, and so are the results. Weights are None for long sequences unless
+        they are asked for."""
         tables = self._tables(query.dtype)
         in_blocks: bool | None = False
         if tables:
@@ -229,7 +232,7 @@ class EdgeAttention(CheckedAttention):
             value,
             tables,
             relations,
-            _for_queries(attention_mask, ops.shape(query)[1]),
+            _for_queries(attention_mask, ops.shape(query)[2]),
             self._kept(query, key, training),
             _additive_gradients if self.is_additive else None,
         )
@@ -257,11 +260,10 @@ class EdgeAttention(CheckedAttention):
         }
 
     def _kept(self, query: Tensor, key: Tensor, training: bool | None) -> Tensor | None:
-        """What dropout multiplies the weights `[B, N, T, S]` by, once for both passes."""
+        """What dropout multiplies the weights `[N, B, T, S]` by, once for both passes."""
         if not (self.dropout and training):
             return None
-        B, T, N, _ = ops.shape(query)
-        ones = ops.ones((B, N, T, ops.shape(key)[2]), query.dtype)
+        ones = ops.ones((*ops.shape(query)[:3], ops.shape(key)[2]), query.dtype)
         return self._dropout_layer(ones, training=training)
 
     def _scaled(self, query: Tensor) -> Tensor:
@@ -278,11 +280,11 @@ class EdgeAttention(CheckedAttention):
         relations: Relations | None,
         mask: Tensor | None,
     ) -> Tensor:
-        """The softmax of Eq. 4, `[B, N, T, S]`, in single precision at least."""
+        """The softmax of Eq. 4, `[N, B, T, S]`, in single precision at least."""
         if self.is_additive:
             scores = additive_scores(query, key, tables["vector"], relations, tables.get("key"))
         else:
-            scores = times_transposed(heads_first(query), key)
+            scores = times_transposed(query, key)
             if "key" in tables:
                 scores = scores + relation_scores(
                     query, relations, tables["key"], self.implementation
@@ -292,15 +294,11 @@ class EdgeAttention(CheckedAttention):
     def _combine(
         self, weights: Tensor, value: Tensor, tables: dict[str, Tensor], relations: Relations | None
     ) -> Tensor:
-        """Eq. 3, `[B, T, N, H]`."""
-        attended = heads_first(ops.matmul(weights, value))
+        """Eq. 3, `[N, B, T, H]`."""
+        attended = ops.matmul(weights, value)
         if "value" not in tables:
             return attended
-        edges = relation_values(weights, relations, tables["value"], self.implementation)
-        # Added flat, as TFLite's converter cannot move the two transpositions, which both end in,
-        # behind a sum that stands in a loop.
-        shape = ops.shape(attended)
-        return ops.reshape(ops.reshape(attended, (-1,)) + ops.reshape(edges, (-1,)), shape)
+        return attended + relation_values(weights, relations, tables["value"], self.implementation)
 
     def _compute_attention_mask(
         self,
@@ -416,13 +414,10 @@ def _additive_gradients(
 
 def _for_queries(mask: Tensor | None, T: Any) -> Tensor | None:
     """A mask with all four axes, of which that of queries is known to be 1 or T long."""
-    if mask is None:
-        return None
-    mask = with_axes(mask, 4)
-    if mask.shape[2] is not None:
+    if mask is None or mask.shape[2] is not None:
         return mask
-    B, N, _, S = ops.shape(mask)
-    return ops.broadcast_to(mask, (B, N, T, S))
+    N, B, _, S = ops.shape(mask)
+    return ops.broadcast_to(mask, (N, B, T, S))
 
 
 def _without_mask(x: Tensor) -> Tensor:

@@ -14,22 +14,22 @@ from tf_relpos.bucketed import score_gradients, value_gradient
 from tf_relpos.relation_ops import relation_scores
 from tf_relpos.relations import Relations, tensors_of
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import Tensor, exact_dtype, heads_first
+from tf_relpos.tensor_ops import Tensor, exact_dtype
 
 
 class Attention(NamedTuple):
     """Eq. 3 and 4 of some queries, and their gradients.
 
     Attributes:
-        weigh: the softmax of Eq. 4, `(query, key, tables, relations, mask) -> [B, N, T, S]`.
-        combine: Eq. 3, `(weights, value, tables, relations) -> [B, T, N, H]`.
-        query: `[B, T, N, H]`, scaled.
-        key, value: `[B, N, S, H]`.
+        weigh: the softmax of Eq. 4, `(query, key, tables, relations, mask) -> [N, B, T, S]`.
+        combine: Eq. 3, `(weights, value, tables, relations) -> [N, B, T, H]`.
+        query: `[N, B, T, H]`, scaled.
+        key, value: `[N, B, S, H]`.
         tables: what else there is to learn: the label vectors of "key" and "value", where they are
             in use, and before them what the scores need beside.
         relations: None without label vectors.
-        mask: which pairs are seen, `[B or 1, N or 1, T or 1, S or 1]`.
-        kept: what dropout multiplies the weights by, `[B, N, T, S]`.
+        mask: which pairs are seen, `[N or 1, B or 1, T or 1, S or 1]`.
+        kept: what dropout multiplies the weights by, `[N, B, T, S]`.
         score_gradients: of scores other than Eq. 5's: `(by_scores, query, key, tables, relations)`
             to the gradients by query, key and all tables but that of "value".
     """
@@ -58,7 +58,7 @@ class Attention(NamedTuple):
             relations = from_tensors(*rest[len(own) :])
             if isinstance(relations, RelativePositions):
                 # Seen from within a branch, as XLA takes lengths from without for unknown.
-                T, S = ops.shape(query)[1], ops.shape(key)[2]
+                T, S = ops.shape(query)[2], ops.shape(key)[2]
                 relations = relations._replace(query_length=T, key_length=S)
             return self._replace(
                 query=query,
@@ -73,7 +73,7 @@ class Attention(NamedTuple):
         return [self.query, self.key, self.value, *others.values(), *of_relations], unpacked
 
     def exact_weights(self) -> Tensor:
-        """`[B, N, T, S]`, in single precision at least."""
+        """`[N, B, T, S]`, in single precision at least."""
         return self.weigh(self.query, self.key, self.tables, self.relations, self.mask)
 
     def results(self) -> list[Tensor]:
@@ -88,8 +88,7 @@ class Attention(NamedTuple):
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Gradients by the query; and by key, value and tables, from those by the results."""
         used = dropped(ops.cast(exact, self.query.dtype), self.kept)
-        by_heads = heads_first(by_attended)
-        by_weights = ops.matmul(by_heads, ops.swapaxes(self.value, -1, -2))
+        by_weights = ops.matmul(by_attended, ops.swapaxes(self.value, -1, -2))
         if "value" in self.tables:
             by_weights += relation_scores(by_attended, self.relations, self.tables["value"])
         by_weights = dropped(by_weights, self.kept)
@@ -100,7 +99,7 @@ class Attention(NamedTuple):
         by_query, by_key, *by_tables = of_scores(
             by_scores, self.query, self.key, self.tables, self.relations
         )
-        by_value = ops.matmul(ops.swapaxes(used, -1, -2), by_heads)
+        by_value = ops.matmul(ops.swapaxes(used, -1, -2), by_attended)
         if "value" in self.tables:
             table = self.tables["value"]
             by_tables.append(value_gradient(used, by_attended, self.relations, table))
@@ -118,10 +117,10 @@ def softmax_gradient(
     """The gradient by the scores of Eq. 4, from that by the weights, as precise as these are.
 
     Args:
-        exact: the weights, `[B, N, T, S]`.
+        exact: the weights, `[N, B, T, S]`.
         by_weights: the gradient by them.
         dtype: of what is given back.
-        means: for each query the mean of `by_weights`, weighted by `exact`, `[B, N, T, 1]`, if
+        means: for each query the mean of `by_weights`, weighted by `exact`, `[N, B, T, 1]`, if
             `gradient_means` has found it.
     """
     by_weights = ops.cast(by_weights, exact.dtype)
@@ -131,25 +130,25 @@ def softmax_gradient(
 
 
 def gradient_means(attended: Tensor, by_attended: Tensor) -> Tensor:
-    """What `softmax_gradient` subtracts, `[B, N, T, 1]`, without a look at the pairs: Eq. 3 is
+    """What `softmax_gradient` subtracts, `[N, B, T, 1]`, without a look at the pairs: Eq. 3 is
     linear in the weights, so that their mean gradient is `z_i` times its own (Dao et al. 2022,
     section B.2).
 
     Args:
-        attended: `[B, T, N, H]`.
+        attended: `[N, B, T, H]`.
         by_attended: the gradient by it.
     """
     exact = exact_dtype(attended)
-    means = ops.sum(ops.cast(attended, exact) * ops.cast(by_attended, exact), axis=-1)
-    return ops.expand_dims(ops.transpose(means, (0, 2, 1)), -1)
+    products = ops.cast(attended, exact) * ops.cast(by_attended, exact)
+    return ops.sum(products, axis=-1, keepdims=True)
 
 
 def _product_gradients(
     by_scores: Tensor, query: Tensor, key: Tensor, tables: dict[str, Tensor], relations: Relations
 ) -> list[Tensor]:
     """Of Eq. 5, by query, key and, if it is in use, the table of keys."""
-    by_query = heads_first(ops.matmul(by_scores, key))
-    by_key = ops.matmul(ops.swapaxes(by_scores, -1, -2), heads_first(query))
+    by_query = ops.matmul(by_scores, key)
+    by_key = ops.matmul(ops.swapaxes(by_scores, -1, -2), query)
     if "key" not in tables:
         return [by_query, by_key]
     by_position, by_table = score_gradients(by_scores, query, relations, tables["key"])

@@ -36,13 +36,12 @@ from tf_relpos.tensor_ops import (
     exact_dtype,
     has_gpu,
     has_value,
-    heads_first,
     with_gradient,
 )
 
 # Queries of a block: an eighth of all, and at least so many.
 FEWEST = 128
-# Elements of the weights of all pairs, [B, N, T, S], up to which they are kept for the gradient.
+# Elements of the weights of all pairs, [N, B, T, S], up to which they are kept for the gradient.
 MOST_KEPT = 1 << 28
 
 
@@ -64,18 +63,16 @@ class Band(NamedTuple):
         )
 
     def sides(self, ends: _Ends) -> list[Tensor]:
-        """The keys (or values) `[B, N, S, H]` left of the band, in it, and right of it."""
+        """The keys (or values) `[N, B, S, H]` left of the band, in it, and right of it."""
         return [ends.left[:, :, : self.first], self.of(ends.x, 2), ends.right[:, :, self.last :]]
 
     def of(self, x: Tensor, axis: int) -> Tensor:
         """The band of what has keys on `axis`."""
         return x[(slice(None),) * axis + (slice(self.first, self.last),)]
 
-    def queries(self, x: Tensor | None, axis: int) -> Tensor | None:
-        """The block of what has queries on `axis`, or one entry for all of them."""
-        if x is None or x.shape[axis] == 1:
-            return x
-        return x[(slice(None),) * axis + (slice(self.start, self.stop),)]
+    def queries(self, x: Tensor | None) -> Tensor | None:
+        """The block of what has all queries, `[N, B, T, ...]`, or one entry for all of them."""
+        return x if x is None or x.shape[2] == 1 else x[:, :, self.start : self.stop]
 
 
 def bands_of(relations: Relations, query: Tensor, key: Tensor, training: Any) -> list[Band]:
@@ -85,8 +82,8 @@ def bands_of(relations: Relations, query: Tensor, key: Tensor, training: Any) ->
 
     Args:
         relations: see `tf_relpos.relations`.
-        query: `[B, T, N, H]`.
-        key: `[B, N, S, H]`.
+        query: `[N, B, T, H]`.
+        key: `[N, B, S, H]`.
         training: whether a gradient is to be expected.
     """
     if not isinstance(relations, RelativePositions) or has_gpu():
@@ -95,7 +92,7 @@ def bands_of(relations: Relations, query: Tensor, key: Tensor, training: Any) ->
     if not all(isinstance(size, int) for size in relations) or k == 0:
         return []
     trains = ops.is_tensor(training) or training
-    if not trains or (query.shape[0] or 1) * key.shape[1] * T * S > MOST_KEPT:
+    if not trains or query.shape[0] * (query.shape[1] or 1) * T * S > MOST_KEPT:
         return []
     size = max(-(-T // 8), FEWEST)
     bands = []
@@ -123,7 +120,7 @@ def attend_in_bands(
         implementation: of the labels in the bands, as for `relation_scores`.
 
     Returns:
-        The attended values, `[B, T, N, H]`.
+        The attended values, `[N, B, T, H]`.
     """
     tensors, unpacked = attention.packed()
     query = attention.query
@@ -136,11 +133,11 @@ def attend_in_bands(
             yield _BandAttention(
                 band,
                 band.positions(cast(RelativePositions, own.relations)),
-                band.queries(own.query, 1),
+                band.queries(own.query),
                 keys,
                 values,
-                band.queries(own.mask, 2),
-                band.queries(own.kept, 2),
+                band.queries(own.mask),
+                band.queries(own.kept),
                 implementation,
             )
 
@@ -153,7 +150,7 @@ def attend_in_bands(
             exact = block.exact_weights(softmax)
             results.append(block.attended(exact))
             weights += [exact] if is_kept else []
-        attended = ops.concatenate(results, axis=1)
+        attended = ops.concatenate(results, axis=2)
         return attended, (weights, attended if is_kept else None)
 
     def gradient(inputs: Any, saved: Any, by_attended: Tensor) -> list[Tensor]:
@@ -164,12 +161,12 @@ def attend_in_bands(
         for index, block in enumerate(blocks(inputs)):
             queries = block.band.queries
             exact = weights[index] if is_kept else block.exact_weights(softmax)
-            by_query, *terms = block.gradients(exact, queries(by_attended, 1), queries(means, 2))
+            by_query, *terms = block.gradients(exact, queries(by_attended), queries(means))
             terms = [ops.cast(term, exact_dtype(query)) for term in terms]
             by_queries.append(by_query)
             by_others = [a + b for a, b in zip(by_others, terms, strict=False)] or terms
         by_others = [ops.cast(x, query.dtype) for x in by_others]
-        return [ops.concatenate(by_queries, axis=1), *by_others]
+        return [ops.concatenate(by_queries, axis=2), *by_others]
 
     return with_gradient(attend, gradient, *tensors)
 
@@ -179,14 +176,16 @@ class _Ends:
 
     def __init__(self, x: Tensor, table: Tensor | None):
         self.x, self.table = x, table
-        self.left = x if table is None else x + table[..., :1, :]
-        self.right = x if table is None else x + table[..., -1:, :]
+        self.left = self.right = x
+        if table is not None:
+            rows = table if len(table.shape) == 2 else ops.expand_dims(table, 1)
+            self.left, self.right = x + rows[..., :1, :], x + rows[..., -1:, :]
 
     def by_table(self, band: Band, by_x: Tensor, by_labels: Tensor) -> Tensor:
         """The gradient by the table: that of the band's labels, and at both ends that of all keys
         beside the band."""
         dtype = exact_dtype(by_x)
-        axes = (0, 1) if len(by_labels.shape) == 2 else 0
+        axes = (0, 1) if len(by_labels.shape) == 2 else 1
         left, right = (
             # First over the keys: TensorFlow takes long over axes with others between them.
             ops.expand_dims(ops.sum(ops.sum(ops.cast(beside, dtype), axis=2), axis=axes), -2)
@@ -210,13 +209,13 @@ class _BandAttention(NamedTuple):
     implementation: str
 
     def exact_weights(self, softmax: Callable[..., Tensor]) -> Tensor:
-        """`[B, N, t, S]`, in single precision at least."""
+        """`[N, B, t, S]`, in single precision at least."""
         return softmax(self._product(self.query, self.keys), self.mask)
 
     def attended(self, exact: Tensor) -> Tensor:
-        """`[B, t, N, H]`, by these weights."""
+        """`[N, B, t, H]`, by these weights."""
         used = dropped(ops.cast(exact, self.query.dtype), self.kept)
-        attended = heads_first(ops.matmul(used, self._joined(self.values)))
+        attended = ops.matmul(used, self._joined(self.values))
         if self.values.table is None:
             return attended
         in_band = self.band.of(used, 3)
@@ -231,9 +230,9 @@ class _BandAttention(NamedTuple):
         used = dropped(ops.cast(exact, self.query.dtype), self.kept)
         by_weights = dropped(self._product(by_attended, self.values), self.kept)
         by_scores = softmax_gradient(exact, by_weights, self.query.dtype, means)
-        by_query = heads_first(ops.matmul(by_scores, self._joined(self.keys)))
-        by_key = ops.matmul(ops.swapaxes(by_scores, -1, -2), heads_first(self.query))
-        by_value = ops.matmul(ops.swapaxes(used, -1, -2), heads_first(by_attended))
+        by_query = ops.matmul(by_scores, self._joined(self.keys))
+        by_key = ops.matmul(ops.swapaxes(by_scores, -1, -2), self.query)
+        by_value = ops.matmul(ops.swapaxes(used, -1, -2), by_attended)
         by_tables = []
         if self.keys.table is not None:
             in_band = self.band.of(by_scores, 3)
@@ -248,10 +247,9 @@ class _BandAttention(NamedTuple):
         return [by_query, by_key, by_value, *by_tables]
 
     def _product(self, x: Tensor, ends: _Ends) -> Tensor:
-        """`[B, N, t, S]`: `x` by all keys (or values), to which label vectors are added."""
-        by_heads = heads_first(x)
+        """`[N, B, t, S]`: `x` by all keys (or values), to which label vectors are added."""
         left, middle, right = (
-            ops.matmul(by_heads, ops.swapaxes(side, -1, -2)) for side in self.band.sides(ends)
+            ops.matmul(x, ops.swapaxes(side, -1, -2)) for side in self.band.sides(ends)
         )
         if ends.table is not None:
             middle += relation_scores(x, self.positions, ends.table, self.implementation)

@@ -2,34 +2,31 @@
 the R vectors of the table, not with those of all T S pairs, each of which takes the number of its
 label.
 
-Takes O(B N T (R + S)) memory.
+Takes O(N B T (R + S)) memory.
 
-Axes: B batch, T query positions, S key positions, N heads, H head size, R labels, L labels an edge.
+Axes: N heads, B batch, T query positions, S key positions, H head size, R labels, L labels an edge.
 """
 
 from __future__ import annotations
 
-import math
-
 from keras import ops
 
-from tf_relpos.label_sums import label_axes, pick_by_label, sum_by_label
+from tf_relpos.label_sums import pick_by_label, sum_by_label
 from tf_relpos.relations import Relations
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import Tensor, is_named, transposed
+from tf_relpos.tensor_ops import Tensor, is_named
 
 
 def scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:
     """See `tf_relpos.relation_ops.relation_scores`."""
     relations, table = _within_reach(relations, table)
-    return pick_by_label(_label_scores(query, relations, table), relations)
+    return pick_by_label(_times(query, ops.swapaxes(table, -1, -2)), relations)
 
 
 def values(weights: Tensor, relations: Relations, table: Tensor) -> Tensor:
     """See `tf_relpos.relation_ops.relation_values`."""
     relations, table = _within_reach(relations, table)
-    per_label = sum_by_label(weights, relations, ops.shape(table)[-2])
-    return _label_values(per_label, relations, table)
+    return _times(sum_by_label(weights, relations, ops.shape(table)[-2]), table)
 
 
 def score_gradients(
@@ -38,11 +35,11 @@ def score_gradients(
     """The gradients of `scores` by the query and by the table.
 
     Args:
-        by_scores: the gradient by the scores, `[B, N, T, S]`.
+        by_scores: the gradient by the scores, `[N, B, T, S]`.
         query, relations, table: those of `scores`.
     """
     sums = sum_by_label(by_scores, relations, table.shape[-2])
-    return _label_values(sums, relations, table), _by_table(sums, query, relations, table)
+    return _times(sums, table), _by_table(sums, query, table)
 
 
 def value_gradient(
@@ -52,50 +49,29 @@ def value_gradient(
 
     Args:
         weights, relations, table: those of `values`.
-        by_values: the gradient by the values, `[B, T, N, H]`.
+        by_values: the gradient by the values, `[N, B, T, H]`.
     """
-    sums = sum_by_label(weights, relations, table.shape[-2])
-    return _by_table(sums, by_values, relations, table)
+    return _by_table(sum_by_label(weights, relations, table.shape[-2]), by_values, table)
 
 
-def _label_scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:
-    """Each query by each vector of the table, laid out by `label_axes`."""
-    order, sizes = _row_axes(table), dict(zip("btnh", ops.shape(query), strict=True))
-    scores = ops.matmul(_rows(query, "btnh", table), ops.swapaxes(table, -1, -2))
-    scores = ops.reshape(scores, [*(sizes[axis] for axis in order), ops.shape(table)[-2]])
-    return transposed(scores, order + "r", label_axes(relations))
+def _times(x: Tensor, table: Tensor) -> Tensor:
+    """`x` `[N, B, T, ...]` by the table, or by its transpose."""
+    y = ops.matmul(_rows(x, table), table)
+    return ops.reshape(y, (*ops.shape(x)[:3], ops.shape(table)[-1]))
 
 
-def _label_values(per_label: Tensor, relations: Relations, table: Tensor) -> Tensor:
-    """The vectors of the table, by weights laid out by `label_axes`: `[B, T, N, H]`."""
-    axes = label_axes(relations)
-    order, sizes = _row_axes(table), dict(zip(axes, ops.shape(per_label), strict=True))
-    values = ops.matmul(_rows(per_label, axes, table), table)
-    values = ops.reshape(values, [*(sizes[axis] for axis in order), table.shape[-1]])
-    return transposed(values, order + "h", "btnh")
+def _by_table(per_label: Tensor, vectors: Tensor, table: Tensor) -> Tensor:
+    """The gradient of both by the table: from numbers by label, `[N, B, T, R]`, and what these are
+    multiplied with, `[N, B, T, H]`."""
+    return ops.matmul(ops.swapaxes(_rows(per_label, table), -1, -2), _rows(vectors, table))
 
 
-def _by_table(per_label: Tensor, vectors: Tensor, relations: Relations, table: Tensor) -> Tensor:
-    """The gradient of both by the table, `vectors` being what it is multiplied with."""
-    per_label = _rows(per_label, label_axes(relations), table)
-    return ops.matmul(ops.swapaxes(per_label, -1, -2), _rows(vectors, "btnh", table))
-
-
-def _row_axes(table: Tensor) -> str:
-    """The axes, all but the last, of what is multiplied by a table in one product, or in one for
-    each head. An einsum makes one for each sentence or position, which takes longer."""
-    return "btn" if len(table.shape) == 2 else "nbt"
-
-
-def _rows(x: Tensor, axes: str, table: Tensor) -> Tensor:
-    """`x` as a matrix of `B*T*N` rows, or as N of `B*T`, if the table has heads."""
-    order = _row_axes(table)
-    (last,) = set(axes) - set(order)
-    x = transposed(x, axes, order + last)
-    *sizes, columns = ops.shape(x)
-    if len(table.shape) == 2:
-        return ops.reshape(x, (math.prod(sizes), columns))
-    return ops.reshape(x, (sizes[0], sizes[1] * sizes[2], columns))
+def _rows(x: Tensor, table: Tensor) -> Tensor:
+    """`x` `[N, B, T, ...]` as a matrix of `N*B*T` rows, or as N of `B*T`, if the table has heads:
+    one product for each sentence takes longer."""
+    N, B, T, columns = ops.shape(x)
+    rows = (N * B * T,) if len(table.shape) == 2 else (N, B * T)
+    return ops.reshape(x, (*rows, columns))
 
 
 def _within_reach(relations: Relations, table: Tensor) -> tuple[Relations, Tensor]:

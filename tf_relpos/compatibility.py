@@ -5,9 +5,9 @@
 It stands where Eq. 4 of Shaw et al. 2018 has its scaled product, as their section 5 proposes. No
 product of matrices makes these scores: each pair has H numbers of its own. They are made and summed
 one coordinate of the heads at a time, forward and, again, backward, so that memory is that of a
-few tensors like the scores, `[B, N, T, S]`, and not of H times as many numbers.
+few tensors like the scores, `[N, B, T, S]`, and not of H times as many numbers.
 
-Axes: B batch, T query positions, S key positions, N heads, H head size, R labels, L labels an edge.
+Axes: N heads, B batch, T query positions, S key positions, H head size, R labels, L labels an edge.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ def additive_scores(
     """`v^T tanh(x_i W^Q + x_j W^K + a^K_ij)`, in single precision at least.
 
     Args:
-        query: `[B, T, N, H]`, not scaled.
-        key: `[B, N, S, H]`.
+        query: `[N, B, T, H]`, not scaled.
+        key: `[N, B, S, H]`.
         vector: v of each head, `[N, H]`.
         relations: see `tf_relpos.relations`; not looked at without a table.
         table: the key vectors `w^K` of the labels, `[R, H]` or `[N, R, H]`; None for no edges.
 
     Returns:
-        `[B, N, T, S]`.
+        `[N, B, T, S]`.
     """
     tables = [] if table is None else [table]
     tensors, from_tensors = tensors_of(None if table is None else relations)
@@ -74,7 +74,7 @@ def additive_gradients(
     """The gradients of `additive_scores` by query, key, vector and, if there is one, table.
 
     Args:
-        by_scores: gradient by the scores, `[B, N, T, S]`.
+        by_scores: gradient by the scores, `[N, B, T, S]`.
         others: those of `additive_scores`.
     """
     return _Pairs(query, key, vector, relations, table).gradients(by_scores)
@@ -89,8 +89,8 @@ class _Pairs:
         self.dtype, self.exact = query.dtype, exact_dtype(query)
         self.is_eager = has_value(query)
         self.size = vector.shape[-1]  # H
-        self.query = ops.transpose(query, (3, 0, 2, 1))  # [H, B, N, T]
-        self.key = ops.transpose(key, (3, 0, 1, 2))  # [H, B, N, S]
+        self.query = ops.transpose(query, (3, 0, 1, 2))  # [H, N, B, T]
+        self.key = ops.transpose(key, (3, 0, 1, 2))  # [H, N, B, S]
         self.vector = ops.cast(ops.transpose(vector), self.exact)  # [H, N]
         self.table: Any = None
         if table is not None:
@@ -100,14 +100,13 @@ class _Pairs:
             self.table = ops.moveaxis(rows, -1, 0)  # [H, R + 1] or [H, N, R + 1], the last of none
 
     def scores(self) -> Tensor:
-        """`[B, N, T, S]`."""
+        """`[N, B, T, S]`."""
 
         def add(h: Any, scores: Tensor) -> tuple[Tensor]:
             term = ops.cast(self._tanh(h), self.exact) * self._vector(h)
             return (scores + ops.reshape(term, ops.shape(scores)),)
 
-        _, B, N, T = ops.shape(self.query)
-        scores = ops.zeros((B, N, T, ops.shape(self.key)[-1]), self.exact)
+        scores = ops.zeros((*ops.shape(self.query)[1:], ops.shape(self.key)[-1]), self.exact)
         return self._for_each_coordinate(self.size, add, scores)[0]
 
     def gradients(self, by_scores: Tensor) -> list[Tensor]:
@@ -120,11 +119,11 @@ class _Pairs:
             of_vector = by_scores * x
             # Without v, by which what is summed is multiplied, as that is less.
             pairs = by_scores - of_vector * x
-            vector = self._vector(h)[..., 0]
+            vector = self._vector(h)[..., 0]  # [N, 1, 1]
             parts = [
                 ops.sum(pairs, axis=3) * vector,
                 ops.sum(pairs, axis=2) * vector,
-                ops.sum(ops.sum(of_vector, axis=0), axis=(1, 2)),
+                ops.sum(of_vector, axis=(1, 2, 3)),
             ]
             if self.table is not None:
                 parts.append(self._by_label(pairs, self._vector(h)))
@@ -138,40 +137,37 @@ class _Pairs:
             ops.cast(x, self.dtype) for x in self._for_each_coordinate(count, add, *nothing)
         )
         return [
-            ops.transpose(by_query, (1, 3, 2, 0)),
+            ops.transpose(by_query, (1, 2, 3, 0)),
             ops.transpose(by_key, (1, 2, 3, 0)),
             ops.transpose(by_vector),
             *(ops.moveaxis(x, 0, -1) for x in by_table),
         ]
 
     def _tanh(self, h: Any) -> Tensor:
-        """`[B, N, T, S]`."""
+        """`[N, B, T, S]`."""
         x = ops.expand_dims(self.query[h], 3) + ops.expand_dims(self.key[h], 2)
         return ops.tanh(x if self.table is None else x + self._edges(h))
 
     def _vector(self, h: Any) -> Tensor:
-        """`[N, 1, 1]`."""
-        return ops.reshape(self.vector[h], (-1, 1, 1))
+        """`[N, 1, 1, 1]`."""
+        return ops.reshape(self.vector[h], (-1, 1, 1, 1))
 
     def _edges(self, h: Any) -> Tensor:
-        """`a_ij`, as far as pairs differ in it: `[1 or B, 1 or N, T, S]`."""
+        """`a_ij`, as far as pairs differ in it: `[T, S]`, `[B, T, S]` or `[N, 1 or B, T, S]`."""
         edges = ops.take(self.table[h], self.labels, axis=-1)
         if len(self.labels.shape) == 4:
-            edges = ops.sum(edges, axis=-1)
-        if len(self.labels.shape) == 2:
-            return edges  # [T, S] or [N, T, S]
-        is_shared = len(self.table.shape) == 2
-        return ops.expand_dims(edges, 1) if is_shared else ops.moveaxis(edges, 0, 1)
+            return ops.sum(edges, axis=-1)
+        is_of_heads = len(self.labels.shape) == 2 and len(self.table.shape) == 3
+        return ops.expand_dims(edges, 1) if is_of_heads else edges
 
     def _by_label(self, pairs: Tensor, vector: Tensor) -> Tensor:
-        """From pairs `[B, N, T, S]`, to be multiplied by v, to their sums by label: `[R]` or, where
+        """From pairs `[N, B, T, S]`, to be multiplied by v, to their sums by label: `[R]` or, where
         the table has heads, `[N, R]`."""
-        is_shared, is_batch = len(self.table.shape) == 2, len(self.labels.shape) > 2
-        heads = 1
-        if not is_batch:
-            pairs, heads = ops.sum(pairs, axis=0), 0
+        is_shared = len(self.table.shape) == 2
+        if len(self.labels.shape) == 2:
+            pairs = ops.sum(pairs, axis=1, keepdims=True)
         pairs = pairs * vector
-        pairs = ops.sum(pairs, axis=heads) if is_shared else ops.moveaxis(pairs, heads, -1)
+        pairs = ops.sum(pairs, axis=0) if is_shared else ops.moveaxis(pairs, 0, -1)
         rows = ops.reshape(pairs, (-1, 1 if is_shared else pairs.shape[-1]))
         if len(self.labels.shape) == 4:
             rows = ops.repeat(rows, ops.shape(self.labels)[3], axis=0)

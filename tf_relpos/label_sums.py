@@ -1,13 +1,12 @@
-"""From a number for each label to one for each pair, and back.
+"""From a number for each label to one for each pair, and back: `[N, B, T, R]` and `[N, B, T, S]`.
 
-The layouts are such that a label picks, or adds to, a whole row of numbers. Like the paper's
-products, what is copied in rows goes through the queries first, with what shares a query's labels
-side by side: `[T, R, B*N]` by label and `[T, S, B*N]` by pair, which TensorFlow picks in several
-shorter rows. Where each sentence has labels of its own, the queries are B*T and the rows N long.
-What picks in place (`tf_relpos.tensor_ops.picks_in_place`) leaves numbers by position as products
-make them, `[B, N, T, R]` and `[B, N, T, S]`.
+Single numbers are slow to copy. Where all sentences have the same labels, numbers of a query are
+transposed so that those of several sentences and heads, which share its labels, are side by side,
+and a label picks, or adds to, a row of them: `[T, R, X]` by label and `[T, S, X]` by pair, and G of
+these that make N B. Where each sentence has labels of its own, a row has its N heads. What picks in
+place (`tf_relpos.tensor_ops.picks_in_place`) leaves numbers by position where they are.
 
-Axes: B batch, T query positions, S key positions, N heads, H head size, R labels, L labels an edge.
+Axes: N heads, B batch, T query positions, S key positions, H head size, R labels, L labels an edge.
 """
 
 from __future__ import annotations
@@ -32,16 +31,9 @@ from tf_relpos.tensor_ops import (
 CACHE_LINE = 64  # bytes
 
 
-def label_axes(relations: Relations) -> str:
-    """Those of numbers by label: where rows are copied, each has all sentences and heads."""
-    if isinstance(relations, RelativePositions) and picks_in_place():
-        return "bntr"
-    return "trbn" if is_shared(relations) else "btrn"
-
-
 def pick_by_label(per_label: Tensor, relations: Relations) -> Tensor:
-    """`[B, N, T, S]`: for every pair the number of its label, laid out by `label_axes`."""
-    num_labels = ops.shape(per_label)[label_axes(relations).index("r")]
+    """From `[N, B, T, R]` to `[N, B, T, S]`: for every pair the number of its label."""
+    num_labels = ops.shape(per_label)[-1]
     tensors, from_tensors = tensors_of(relations)
 
     def pick(per_label: Tensor, *tensors: Tensor) -> tuple[Tensor, None]:
@@ -69,49 +61,57 @@ def sum_by_label(per_pair: Tensor, relations: Relations, num_labels: int) -> Ten
 
 
 def _pick(per_label: Tensor, relations: Relations) -> Tensor:
-    if not is_shared(relations):
-        B, T, R, N = ops.shape(per_label)
-        pairs = _pick_rows(ops.reshape(per_label, (1, B * T, R, N)), relations)
-        S = ops.shape(relations)[2]
-        return ops.transpose(ops.reshape(pairs, (B, T, S, N)), (0, 3, 1, 2))
-    if label_axes(relations) == "bntr":
-        return _pick_in_place(per_label, relations)
-    T, R, B, N = ops.shape(per_label)
-    rows = ops.reshape(per_label, (T, R, *_row_sizes(per_label)))
-    pairs = _pick_rows(ops.transpose(rows, (2, 0, 1, 3)), relations)
+    N, B, T, R = ops.shape(per_label)
     is_positions = isinstance(relations, RelativePositions)
+    if is_positions and picks_in_place():
+        return _pick_in_place(per_label, relations)
+    if not is_shared(relations):
+        rows = ops.reshape(ops.transpose(per_label, (1, 2, 3, 0)), (1, B * T, R, N))
+        S = ops.shape(relations)[2]
+        pairs = ops.reshape(_pick_rows(rows, relations), (B, T, S, N))
+        return ops.transpose(pairs, (3, 0, 1, 2))
+    pairs = _pick_rows(_in_rows(per_label, _row_sizes(per_label)), relations)
     S = relations.key_length if is_positions else ops.shape(relations)[1]
-    return ops.reshape(ops.transpose(pairs, (0, 2, 1)), (B, N, T, S))
+    return ops.reshape(ops.transpose(pairs, (0, 2, 1)), (N, B, T, S))
 
 
 def _sum(per_pair: Tensor, relations: Relations, num_labels: int) -> Tensor:
-    B, N, T, S = ops.shape(per_pair)
+    N, B, T, S = ops.shape(per_pair)
     if isinstance(S, int) and S == 0:  # no row to take
-        sizes = {"b": B, "n": N, "t": T, "r": num_labels}
-        return ops.zeros([sizes[axis] for axis in label_axes(relations)], per_pair.dtype)
-    if not is_shared(relations):
-        pairs = ops.reshape(ops.transpose(per_pair, (0, 2, 3, 1)), (B * T, S, N))
-        return ops.reshape(_sum_rows(pairs, relations, num_labels), (B, T, num_labels, N))
-    if label_axes(relations) == "bntr":
+        return ops.zeros((N, B, T, num_labels), per_pair.dtype)
+    if not isinstance(relations, RelativePositions):
+        return _sum_labels(per_pair, relations, num_labels)
+    if picks_in_place():
         return _sum_in_place(per_pair, relations)
-    pairs = ops.transpose(ops.reshape(per_pair, (B * N, T * S)))
-    pairs = ops.reshape(pairs, (T, S, B * N))
-    return ops.reshape(_sum_rows(pairs, relations, num_labels), (T, num_labels, B, N))
+    sums = sum_positions(_in_rows(per_pair, _row_sizes(per_pair)), relations)
+    G, _, R, X = ops.shape(sums)
+    sums = ops.transpose(ops.reshape(sums, (G, T * R, X)), (0, 2, 1))
+    return ops.reshape(sums, (N, B, T, R))
+
+
+def _sum_labels(per_pair: Tensor, labels: Tensor, num_labels: int) -> Tensor:
+    N, B, T, S = ops.shape(per_pair)
+    if is_shared(labels):
+        pairs = ops.reshape(_in_rows(per_pair, (1, N * B)), (T, S, N * B))
+        sums = ops.reshape(_sum_rows(pairs, labels, num_labels), (T * num_labels, N * B))
+        return ops.reshape(ops.transpose(sums), (N, B, T, num_labels))
+    pairs = ops.reshape(ops.transpose(per_pair, (1, 2, 3, 0)), (B * T, S, N))
+    sums = ops.reshape(_sum_rows(pairs, labels, num_labels), (B, T, num_labels, N))
+    return ops.transpose(sums, (3, 0, 1, 2))
 
 
 def _pick_in_place(per_label: Tensor, positions: RelativePositions) -> Tensor:
-    """From `[B, N, T, R]` to `[B, N, T, S]`."""
-    B, N, T, R = ops.shape(per_label)
+    N, B, T, R = ops.shape(per_label)
     places = positions.ids + R * ops.expand_dims(ops.arange(T, dtype="int32"), 1)
-    per_sentence = ops.reshape(per_label, (B * N, T * R))
+    per_sentence = ops.reshape(per_label, (N * B, T * R))
     pairs = ops.take(per_sentence, ops.reshape(places, (-1,)), axis=1)
-    return ops.reshape(pairs, (B, N, T, positions.key_length))
+    return ops.reshape(pairs, (N, B, T, positions.key_length))
 
 
 def _sum_in_place(per_pair: Tensor, positions: RelativePositions) -> Tensor:
-    """From `[B, N, T, S]` to `[B, N, T, R]`; see `sum_positions`."""
+    """See `sum_positions`."""
     k = positions.max_relative_position
-    B, N, T, S = ops.shape(per_pair)
+    T, S = ops.shape(per_pair)[2:]
 
     def total(pairs: Tensor) -> Tensor:
         sums = ops.sum(ops.cast(pairs, exact_dtype(pairs)), axis=-1, keepdims=True)
@@ -139,20 +139,29 @@ def _distances(positions: RelativePositions, T: Any, S: Any) -> tuple[Tensor, Te
     return distances, keys, (keys >= 0) & (keys < S)
 
 
-def _row_sizes(per_label: Tensor) -> tuple[Any, Any]:
-    """In how many rows a query's numbers, `[T, R, B, N]`, are picked, and how long these are: as a
-    cache line, where they can be parted so, and else there is one. The pairs are transposed
-    afterwards, for which TensorFlow takes half the time if rows are no longer than that; PyTorch
-    takes twice the time."""
-    numbers = math.prod(ops.shape(per_label)[2:])
+def _row_sizes(x: Tensor) -> tuple[Any, Any]:
+    """G and X of `x` `[N, B, T, ...]`: rows as long as a cache line, or half of one, if N B can be
+    parted so, and else a single one. TensorFlow transposes to and from such rows in half the time
+    and less; PyTorch takes twice the time."""
+    numbers = math.prod(ops.shape(x)[:2])
     if keras.backend.backend() != "tensorflow":
         return 1, numbers
-    length = CACHE_LINE // per_label.dtype.size
-    if not isinstance(numbers, int):
-        length = ops.where(numbers % length == 0, length, numbers)
-    elif numbers % length:
-        length = numbers
+    line = CACHE_LINE // x.dtype.size
+    length = numbers
+    for most in (line // 2, line):
+        if not isinstance(numbers, int):
+            length = ops.where(numbers % most == 0, most, length)
+        elif numbers % most == 0:
+            length = most
     return numbers // length, length
+
+
+def _in_rows(x: Tensor, sizes: tuple[Any, Any]) -> Tensor:
+    """`[N, B, T, ...]` in rows, `[G, T, ..., X]`."""
+    T, columns = ops.shape(x)[2:]
+    G, X = sizes
+    x = ops.transpose(ops.reshape(x, (G, X, T * columns)), (0, 2, 1))
+    return ops.reshape(x, (G, T, columns, X))
 
 
 def _pick_rows(per_label: Tensor, relations: Relations) -> Tensor:
@@ -166,10 +175,8 @@ def _pick_rows(per_label: Tensor, relations: Relations) -> Tensor:
     return ops.sum(ops.take(ops.reshape(per_label, (G, M * (R + 1), X)), rows, axis=1), axis=2)
 
 
-def _sum_rows(pairs: Tensor, relations: Relations, num_labels: int) -> Tensor:
+def _sum_rows(pairs: Tensor, relations: Tensor, num_labels: int) -> Tensor:
     """From the pairs of M queries, `[M, S, X]`, to their sums by label, `[M, R, X]`."""
-    if isinstance(relations, RelativePositions):
-        return sum_positions(pairs, relations)
     M, S, X = ops.shape(pairs)
     if 0 in tuple(pairs.shape):  # nothing to add up, which Keras refuses on PyTorch
         return ops.zeros((M, num_labels, X), pairs.dtype)
@@ -185,20 +192,23 @@ def _sum_rows(pairs: Tensor, relations: Relations, num_labels: int) -> Tensor:
 
 
 def sum_positions(pairs: Tensor, positions: RelativePositions) -> Tensor:
-    """Beyond the clipping distance a label has many pairs, whose sum is a product with zeros and
-    ones; within it a label has one pair at most, on a diagonal."""
+    """From pairs `[G, T, S, X]` to their sums by label, `[G, T, R, X]`.
+
+    Beyond the clipping distance a label has many pairs, whose sum is a product with zeros and ones;
+    within it a label has one pair at most, on a diagonal.
+    """
     k = positions.max_relative_position
-    T, S, X = ops.shape(pairs)
+    G, T, S, X = ops.shape(pairs)
     if isinstance(k, int) and k == 0:
-        return ops.sum(pairs, axis=1, keepdims=True)
+        return ops.sum(pairs, axis=2, keepdims=True)
     distances, keys, is_there = _distances(positions, T, S)
     far = ops.stack([distances <= -k, distances >= k], axis=1)  # [T, 2, S]
     sides = ops.matmul(ops.cast(far, pairs.dtype), pairs)
-    rows = ops.expand_dims(ops.arange(T, dtype="int32"), 1)
-    near = ops.take(
-        ops.reshape(pairs, (T * S, X)), ops.clip(keys, 0, S - 1) + S * rows, axis=0
-    ) * ops.cast(ops.expand_dims(is_there, -1), pairs.dtype)
-    return ops.concatenate([sides[:, :1], near, sides[:, 1:]], axis=1)
+    places = ops.clip(keys, 0, S - 1) + S * ops.expand_dims(ops.arange(T, dtype="int32"), 1)
+    near = rows_at(ops.reshape(pairs, (G, T * S, X)), ops.reshape(places, (-1,)))
+    near = ops.reshape(near, (G, *ops.shape(places), X))
+    near = near * ops.cast(ops.expand_dims(is_there, -1), pairs.dtype)
+    return ops.concatenate([sides[:, :, :1], near, sides[:, :, 1:]], axis=2)
 
 
 def _rows_of_labels(relations: Tensor, num_labels: int) -> Tensor:

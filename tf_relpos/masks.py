@@ -26,6 +26,15 @@ def with_axes(mask: Tensor, axes: int) -> Tensor:
     return mask
 
 
+def heads_first_mask(mask: Tensor | None) -> Tensor | None:
+    """A mask, which may lack axes before `[T, S]`, as `[N or 1, B or 1, T or 1, S or 1]`."""
+    if mask is None:
+        return None
+    if len(mask.shape) == 3:
+        return ops.expand_dims(ops.cast(mask, "bool"), 0)
+    return ops.swapaxes(with_axes(mask, 4), 0, 1)
+
+
 def visible(
     query_length: int | Tensor,
     key_length: int | Tensor,

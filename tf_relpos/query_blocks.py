@@ -6,6 +6,7 @@ The axes are those of `tf_relpos.relation_ops`.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -30,12 +31,12 @@ from tf_relpos.tensor_ops import (
 
 # Pairs of a sentence, T S, up to which all queries are computed at once in training; in inference,
 # where blocks cost less, a quarter of that. Beyond: elements of the weights of one block,
-# [B, N, t, S], and queries of which there may be as many, where an eighth of all is less.
+# [N, B, t, S], and queries of which there may be as many, where an eighth of all is less.
 WIDEST = 512 * 512
 BLOCK = 1 << 20
 FEWEST = 64
 
-# On a GPU, which small blocks leave idle: elements of all weights, [B, N, T, S], up to which all
+# On a GPU, which small blocks leave idle: elements of all weights, [N, B, T, S], up to which all
 # queries are computed at once in training, and of the weights of one block.
 MOST_ON_GPU = 1 << 30
 BLOCK_ON_GPU = 1 << 26
@@ -72,7 +73,7 @@ def attend_in_blocks(
             queries are then computed at once, and the backward pass finds their weights.
 
     Returns:
-        A tuple of the attended values `[B, T, N, H]` and, if asked for, the weights `[B, N, T, S]`.
+        A tuple of the attended values `[N, B, T, H]` and, if asked for, the weights `[N, B, T, S]`.
     """
     inputs, unpacked = attention.packed()
     value_dim = attention.value.shape[-1]
@@ -99,9 +100,8 @@ def attend_in_blocks(
 
         def whole() -> tuple[list[Tensor], list[Tensor]]:
             own = unpacked(inputs)
-            B, T, N, _ = ops.shape(own.query)
             # Without its shape XLA takes it for one of the two that the branches before made.
-            weights = ops.reshape(exact, (B, N, T, ops.shape(own.key)[2]))
+            weights = ops.reshape(exact, (*ops.shape(own.query)[:3], ops.shape(own.key)[2]))
             return own.gradients(weights, *by_results)
 
         def in_blocks() -> tuple[list[Tensor], list[Tensor]]:
@@ -127,13 +127,14 @@ def are_in_blocks(
     weights, where it is known how many there will be, at up to 1.7 times plain attention's memory.
 
     Args:
-        query: `[B, T, N, H]`.
-        key: `[B, N, S, H]`.
+        query: `[N, B, T, H]`.
+        key: `[N, B, S, H]`.
         training: as in the call of a layer; a tensor may turn out to be True.
         implementation: as for `relation_scores`.
     """
     trains = ops.is_tensor(training) or training
-    T, S = query.shape[1], key.shape[2]
+    N, B, T, _ = query.shape
+    S = key.shape[2]
     if T == 1 or is_named(T) or is_named(S):
         return False
     if trains and implementation == "transpose_reshape":
@@ -144,47 +145,43 @@ def are_in_blocks(
         longest = _longest.get()
         return False if longest is not None and longest**2 <= WIDEST else None
     part = 1 if trains else 4
-    if has_gpu() and query.shape[0] is not None:
-        return query.shape[0] * key.shape[1] * T * S > MOST_ON_GPU // part
+    if has_gpu() and B is not None:
+        return math.prod((N, B, T, S)) > MOST_ON_GPU // part
     return not _are_few(query, key, WIDEST // part)
 
 
 def _join(results: Sequence[Tensor]) -> Tensor:
-    """The attended values `[B, T, N, H]` alone, or with the weights, `[B, N, T, H + S]`: PyTorch's
+    """The attended values `[N, B, T, H]` alone, or with the weights, `[N, B, T, H + S]`: PyTorch's
     custom gradients in Keras know functions of one result."""
-    if len(results) == 1:
-        return results[0]
-    attended, weights = results
-    return ops.concatenate([ops.transpose(attended, (0, 2, 1, 3)), weights], axis=-1)
+    return results[0] if len(results) == 1 else ops.concatenate(results, axis=-1)
 
 
 def _part(joined: Tensor, size: int, with_weights: bool) -> tuple[Tensor, ...]:
     """What `_join` has joined, or their gradients; `size` is H."""
     if not with_weights:
         return (joined,)
-    return ops.transpose(joined[..., :size], (0, 2, 1, 3)), joined[..., size:]
+    return joined[..., :size], joined[..., size:]
 
 
 def _part_of(attention: Attention, block: _Queries) -> Attention:
     """The attention of a block of queries."""
     return attention._replace(
-        query=block.of(attention.query, 1),
+        query=block.of(attention.query),
         relations=block.relations(attention.relations),
-        mask=block.of(attention.mask, 2),
-        kept=block.of(attention.kept, 2),
+        mask=block.of(attention.mask),
+        kept=block.of(attention.kept),
     )
 
 
 def _results(attention: Attention, with_weights: bool) -> list[Tensor]:
     """The attended values and, if asked for, the weights."""
-    B, T, N, _ = ops.shape(attention.query)
-    S, H = ops.shape(attention.key)[2], attention.value.shape[-1]
+    N, B, T, _ = ops.shape(attention.query)
+    columns = [attention.value.shape[-1], ops.shape(attention.key)[2]][: 1 + with_weights]
 
     def of_block(block: _Queries) -> tuple[list[Tensor], list[Tensor]]:
         return _part_of(attention, block).results()[: 1 + with_weights], []
 
-    parts = [((B, T, N, H), 1), ((B, N, T, S), 2)][: 1 + with_weights]
-    results, _ = _in_blocks(of_block, attention, parts, ())
+    results, _ = _in_blocks(of_block, attention, [(N, B, T, n) for n in columns], ())
     return results
 
 
@@ -195,13 +192,10 @@ def _gradients(
 
     def of_block(block: _Queries) -> tuple[list[Tensor], list[Tensor]]:
         own = _part_of(attention, block)
-        by_own = block.counted(block.of(by_attended, 1), 1)
-        by_weights = block.of(by_returned, 2)
-        if by_weights is not None:
-            by_weights = block.counted(by_weights, 2)
+        by_own, by_weights = (block.counted(block.of(x)) for x in (by_attended, by_returned))
         return own.gradients(own.exact_weights(), by_own, by_weights)
 
-    parts = [(ops.shape(attention.query), 1)]
+    parts = [ops.shape(attention.query)]
     others = (attention.key, attention.value, *attention.tables.values())
     return _in_blocks(of_block, attention, parts, others)
 
@@ -212,7 +206,7 @@ class _Queries:
     def __init__(self, start: int | Tensor, size: int | Tensor, stop: int | Tensor | None = None):
         self.start, self.size, self.stop = start, size, stop
 
-    def of(self, x: Tensor | None, axis: int) -> Tensor | None:
+    def of(self, x: Tensor | None, axis: int = 2) -> Tensor | None:
         """The block's part of what has queries on `axis`, or one entry for all of them."""
         if x is None or x.shape[axis] == 1:
             return x
@@ -229,19 +223,18 @@ class _Queries:
         offset = relations.query_offset + self.start
         return relations._replace(query_length=self.size, query_offset=offset)
 
-    def counted(self, x: Tensor, axis: int) -> Tensor:
-        """`x` with zeros from the query `stop` on, which another block counts."""
-        if self.stop is None:
+    def counted(self, x: Tensor | None) -> Tensor | None:
+        """`x` `[N, B, T, ...]` with zeros from the query `stop` on, which another block counts."""
+        if x is None or self.stop is None:
             return x
         is_own = ops.arange(self.size, dtype="int32") + self.start < self.stop
-        shape = [-1 if i == axis else 1 for i in range(len(x.shape))]
-        return x * ops.cast(ops.reshape(is_own, shape), x.dtype)
+        return x * ops.cast(ops.expand_dims(is_own, -1), x.dtype)
 
 
 def _in_blocks(
     function: Callable[[_Queries], tuple[list[Tensor], list[Tensor]]],
     attention: Attention,
-    parts: Sequence[tuple[tuple[Any, ...], int]],
+    parts: Sequence[tuple[Any, ...]],
     totals: Sequence[Tensor],
 ) -> tuple[list[Tensor], list[Tensor]]:
     """Calls `function` for blocks of queries, one after the other.
@@ -250,7 +243,7 @@ def _in_blocks(
         function: from a block to its parts of some results, and its terms of some sums.
         attention: whose queries these are; they tell the dtype of the results, and whether values
             are known.
-        parts: the shape of each result that has parts, and which of its axes is that of queries.
+        parts: the shape of each result that has parts, `[N, B, T, ...]`.
         totals: tensors like the sums.
 
     Returns:
@@ -258,10 +251,10 @@ def _in_blocks(
     """
     query = attention.query
     dtype, exact = keras.backend.standardize_dtype(query.dtype), exact_dtype(query)
-    length, size = ops.shape(query)[1], _block_size(query, attention.key)
+    length, size = ops.shape(query)[2], _block_size(query, attention.key)
     stride = max(size, 1) if isinstance(size, int) else ops.maximum(size, 1)  # T may be 0
     # Not -(-length // stride): ONNX rounds quotients toward 0.
-    count = turns((length + stride - 1) // stride, ops.shape(query)[0], ops.shape(attention.key)[2])
+    count = turns((length + stride - 1) // stride, ops.shape(query)[1], ops.shape(attention.key)[2])
     if has_value(query):
         # Eagerly Python's own loop: the other one would be compiled at every call.
         pieces, sums = [], [ops.zeros(ops.shape(total), exact) for total in totals]
@@ -269,8 +262,7 @@ def _in_blocks(
             own, terms = function(_Queries(start, min(size, length - start)))
             pieces.append(own)
             sums = [s + ops.cast(term, exact) for s, term in zip(sums, terms, strict=True)]
-        columns = zip(zip(*pieces, strict=True), parts, strict=True)
-        wholes = [ops.concatenate(own, axis) for own, (_, axis) in columns]
+        wholes = [ops.concatenate(own, axis=2) for own in zip(*pieces, strict=True)]
         return wholes, [ops.cast(total, dtype) for total in sums]
 
     def step(index: Tensor, wholes: Any, sums: Any) -> tuple[Tensor, Any, Any]:
@@ -280,8 +272,8 @@ def _in_blocks(
         own, terms = function(block)
         rows = ops.expand_dims(ops.arange(size, dtype="int32") + block.start, 1)
         wholes = tuple(
-            ops.scatter_update(whole, rows, ops.moveaxis(part, axis, 0))
-            for whole, part, (_, axis) in zip(wholes, own, parts, strict=True)
+            ops.scatter_update(whole, rows, ops.moveaxis(part, 2, 0))
+            for whole, part in zip(wholes, own, strict=True)
         )
         sums = tuple(
             total + ops.reshape(ops.cast(term, exact), ops.shape(total))
@@ -289,7 +281,7 @@ def _in_blocks(
         )
         return index + 1, wholes, sums
 
-    rows_first = [(shape[axis], *shape[:axis], *shape[axis + 1 :]) for shape, axis in parts]
+    rows_first = [(T, N, B, columns) for N, B, T, columns in parts]
     state: Any = (
         tuple(ops.zeros(shape, dtype) for shape in rows_first),
         tuple(ops.zeros(ops.shape(total), exact) for total in totals),
@@ -298,18 +290,17 @@ def _in_blocks(
         state = vary_alike(state, query, attention.key, attention.value)
         state = loop(count, step, *state)
     wholes, sums = state
-    wholes = [ops.moveaxis(x, 0, axis) for x, (_, axis) in zip(wholes, parts, strict=True)]
-    return wholes, [ops.cast(x, dtype) for x in sums]
+    return [ops.moveaxis(x, 0, 2) for x in wholes], [ops.cast(x, dtype) for x in sums]
 
 
 def _are_few(query: Tensor, key: Tensor, widest: int) -> bool | Tensor:
-    return ops.shape(query)[1] * ops.shape(key)[2] <= widest
+    return ops.shape(query)[2] * ops.shape(key)[2] <= widest
 
 
 def _block_size(query: Tensor, key: Tensor) -> int | Tensor:
     """How many queries make a block: none only if there are none."""
-    _, T, N, _ = ops.shape(query)
-    each = (query.shape[0] or 1) * N * ops.shape(key)[2]
+    N, _, T, _ = ops.shape(query)
+    each = N * (query.shape[1] or 1) * ops.shape(key)[2]
     block = BLOCK_ON_GPU if has_gpu() else BLOCK
     if isinstance(each, int) and isinstance(T, int):
         return min(max(block // max(each, 1), 1), max(T // 8, FEWEST), T)

@@ -3,7 +3,7 @@
     relation_scores   x_i W^Q (a^K_ij)^T        the second term of Eq. 5
     relation_values   sum_j alpha_ij a^V_ij     the second term of Eq. 3
 
-Axes: B batch, T query positions, S key positions, N heads, H head size, R labels, L labels an edge.
+Axes: N heads, B batch, T query positions, S key positions, H head size, R labels, L labels an edge.
 
 The `relations` are those of `tf_relpos.relations`. A `table` of label vectors is `[R, H]`, shared
 by the heads, or `[N, R, H]`.
@@ -32,13 +32,13 @@ def relation_scores(
     """`x_i W^Q (a^K_ij)^T`, the second term of Eq. 5, unscaled.
 
     Args:
-        query: `[B, T, N, H]`.
+        query: `[N, B, T, H]`.
         relations: see the module.
         table: the key vectors `w^K` of the labels, `[R, H]` or `[N, R, H]`.
         implementation: "auto", "transpose_reshape" or "bucketed".
 
     Returns:
-        `[B, N, T, S]`.
+        `[N, B, T, S]`.
     """
     form = _FORMS[choose_implementation(implementation, relations, table)]
     return form.scores(query, relations, table)
@@ -50,13 +50,13 @@ def relation_values(
     """`sum_j alpha_ij a^V_ij`, the second term of Eq. 3.
 
     Args:
-        weights: attention weights alpha, `[B, N, T, S]`.
+        weights: attention weights alpha, `[N, B, T, S]`.
         relations: see the module.
         table: the value vectors `w^V` of the labels, `[R, H]` or `[N, R, H]`.
         implementation: "auto", "transpose_reshape" or "bucketed".
 
     Returns:
-        `[B, T, N, H]`.
+        `[N, B, T, H]`.
     """
     form = _FORMS[choose_implementation(implementation, relations, table)]
     return form.values(weights, relations, table)

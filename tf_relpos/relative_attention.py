@@ -232,13 +232,15 @@ class RelativeMultiHeadAttention(StepAttention):
         self._check_free_axes(query.shape, value.shape)
         q = self._scaled(self._projected(self._query_dense, query))
         axes = FreeAxes.of(q, self._attention_axes[0])
-        q, k = axes.fold(q), axes.fold(self._projected(self._key_dense, value))
-        content = axes.unfold_pairs(times_transposed(heads_first(q), heads_first(k)))
+        k = self._projected(self._key_dense, value)
+        q, k = heads_first(axes.fold(q)), heads_first(axes.fold(k))
+        content = axes.unfold_pairs(ops.swapaxes(times_transposed(q, k), 0, 1))
         if not self.relation_keys:
             return content, ops.zeros_like(content)
         table = ops.cast(ops.convert_to_tensor(self.relation_key_embeddings), q.dtype)
         positions = self._positions(*self._lengths(query, value), 0)
-        return content, axes.unfold_pairs(relation_scores(q, positions, table))
+        by_position = ops.swapaxes(relation_scores(q, positions, table), 0, 1)
+        return content, axes.unfold_pairs(by_position)
 
     def distance_scores(self, query: Tensor) -> Tensor:
         """What every distance scores, wherever keys are: the second term of Eq. 5 for each row of

@@ -14,7 +14,7 @@ from keras import ops
 
 from tf_relpos.attention import EdgeAttention
 from tf_relpos.projections import is_plain, product
-from tf_relpos.tensor_ops import Tensor, heads_first, rows_at, times_transposed
+from tf_relpos.tensor_ops import Tensor, rows_at, times_transposed
 
 
 class StepAttention(EdgeAttention):
@@ -31,7 +31,7 @@ class StepAttention(EdgeAttention):
         self._check_built("project_heads")
         self._check_keys(value)
         key, value = self._project(value)
-        return heads_first(key), heads_first(value)
+        return ops.transpose(key, (0, 2, 1, 3)), ops.transpose(value, (0, 2, 1, 3))
 
     def row_weights(self, *names: str) -> dict[str, Tensor]:
         """What `project_rows` multiplies by, made once for many calls.

@@ -74,21 +74,30 @@ def has_gpu() -> bool:
 
 
 def picks_in_place() -> bool:
-    """Whether numbers of all pairs are picked from where a product left them, which a compiler
-    fuses with what comes before and after. Graphs on CPUs, and PyTorch there, copy rows, which all
-    sentences and heads make together, faster than single numbers."""
-    return keras.backend.backend() == "jax" or has_gpu()
+    """Whether numbers of all pairs are picked from where a product left them, which XLA fuses with
+    what comes before and after. Graphs on CPUs, and PyTorch there, copy rows, which sentences and
+    heads make together, faster than single numbers."""
+    return keras.backend.backend() == "jax" or has_gpu() or _is_for_xla()
+
+
+def _is_for_xla() -> bool:
+    """Whether what is made now is for `tf.function(jit_compile=True)`."""
+    if keras.backend.backend() != "tensorflow":
+        return False
+    import tensorflow as tf
+
+    return tf.__internal__.get_enclosing_xla_context() is not None
 
 
 def heads_first(x: Tensor) -> Tensor:
-    """`[B, T, N, H]` as `[B, N, T, H]`, and back. Products of what has its heads first take less
-    time than einsums, which transpose more."""
-    return ops.transpose(x, (0, 2, 1, 3))
+    """`[B, T, N, H]` as `[N, B, T, H]`: products of queries with keys, and with vectors that all
+    heads share or that each has of its own, read them as they lie. Einsums would transpose more."""
+    return ops.transpose(x, (2, 0, 1, 3))
 
 
-def transposed(x: Tensor, axes: str, order: str) -> Tensor:
-    """`x`, whose axes are these letters, with the axes in another order."""
-    return x if axes == order else ops.transpose(x, [axes.index(axis) for axis in order])
+def heads_last(x: Tensor) -> Tensor:
+    """`[N, B, T, H]` as `[B, T, N, H]`."""
+    return ops.transpose(x, (1, 2, 0, 3))
 
 
 def times_transposed(x: Tensor, y: Tensor) -> Tensor:

@@ -1,15 +1,14 @@
 """The terms of relations in the paper's form (Shaw et al. 2018, section 3.3).
 
-The vectors a_ij of all pairs are gathered as `[T, S, H]`. Queries are transposed to `[T, B*N, H]`,
+The vectors a_ij of all pairs are gathered as `[T, S, H]`. Queries are transposed to `[T, N*B, H]`,
 so that T parallel products with `[H, S]` make the scores, which are reshaped and transposed back.
 Takes O(T S H) memory beyond plain attention.
 
-Axes: B batch, T query positions, S key positions, N heads, H head size, R labels, L labels an edge.
+Axes: N heads, B batch, T query positions, S key positions, H head size, R labels, L labels an edge.
 """
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from keras import ops
@@ -22,7 +21,6 @@ from tf_relpos.tensor_ops import (
     exact_dtype,
     has_gpu,
     int32_labels,
-    transposed,
     with_gradient,
 )
 
@@ -31,35 +29,26 @@ def scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:
     """See `tf_relpos.relation_ops.relation_scores`."""
     a = _vectors_of_pairs(relations, table, query.dtype)
     if not is_shared(relations):
-        return ops.einsum(f"btnh,{_vector_axes(table, a)}->bnts", query, a)
-    B, T, N, _ = ops.shape(query)
-    S = ops.shape(a)[-2]
-    scores = ops.matmul(_by_position(query, "btnh", table), ops.swapaxes(a, -1, -2))
-    if len(table.shape) == 2:
-        return transposed(ops.reshape(scores, (T, B, N, S)), "tbns", "bnts")
-    return transposed(scores, "ntbs", "bnts")
+        return ops.einsum(f"nbth,{_vector_axes(table, a)}->nbts", query, a)
+    return _times_each_position(query, ops.swapaxes(a, -1, -2), table)
 
 
 def values(weights: Tensor, relations: Relations, table: Tensor) -> Tensor:
     """See `tf_relpos.relation_ops.relation_values`."""
     a = _vectors_of_pairs(relations, table, weights.dtype)
     if not is_shared(relations):
-        return ops.einsum(f"bnts,{_vector_axes(table, a)}->btnh", weights, a)
-    B, N, T, _ = ops.shape(weights)
-    values = ops.matmul(_by_position(weights, "bnts", table), a)
-    if len(table.shape) == 2:
-        return transposed(ops.reshape(values, (T, B, N, a.shape[-1])), "tbnh", "btnh")
-    return transposed(values, "ntbh", "btnh")
+        return ops.einsum(f"nbts,{_vector_axes(table, a)}->nbth", weights, a)
+    return _times_each_position(weights, a, table)
 
 
-def _by_position(x: Tensor, axes: str, table: Tensor) -> Tensor:
-    """`x`, of `[B, T, N]` and a last axis, as `[T, B*N, last]`, or as `[N, T, B, last]`, if the
-    table has heads."""
+def _times_each_position(x: Tensor, a: Tensor, table: Tensor) -> Tensor:
+    """`x` `[N, B, T, ...]` by what each position has in `a`, `[T, ...]`, in T products of N B rows;
+    or in N T of B, if the table has heads."""
     if len(table.shape) == 3:
-        return transposed(x, axes, "ntb" + axes[-1])
-    x = transposed(x, axes, "tbn" + axes[-1])
-    T, B, N, last = ops.shape(x)
-    return ops.reshape(x, (T, B * N, last))
+        return ops.swapaxes(ops.matmul(ops.swapaxes(x, 1, 2), a), 1, 2)
+    N, B, T, columns = ops.shape(x)
+    x = ops.swapaxes(ops.reshape(x, (N * B, T, columns)), 0, 1)
+    return ops.reshape(ops.swapaxes(ops.matmul(x, a), 0, 1), (N, B, T, ops.shape(a)[-1]))
 
 
 def _vector_axes(table: Tensor, a: Tensor) -> str:
@@ -92,13 +81,11 @@ def _vectors_of_positions(positions: RelativePositions, table: Tensor) -> Tensor
 
     def gradient(inputs: Any, saved: None, by_vectors: Tensor) -> tuple[Tensor]:
         table, *tensors = inputs
-        *heads, T, S, H = ops.shape(by_vectors)
-        if heads:
-            by_vectors = ops.transpose(by_vectors, (1, 2, 0, 3))
-        pairs = ops.reshape(by_vectors, (T, S, math.prod(heads) * H))
+        shape = ops.shape(by_vectors)
+        pairs = ops.reshape(by_vectors, (-1, *shape[-3:]))  # [N, T, S, H], or of one head
         sums = sum_positions(pairs, from_tensors(*tensors))
-        sums = ops.cast(ops.sum(ops.cast(sums, exact_dtype(sums)), axis=0), table.dtype)
-        return (ops.swapaxes(ops.reshape(sums, (-1, *heads, H)), 0, -2),)
+        sums = ops.cast(ops.sum(ops.cast(sums, exact_dtype(sums)), axis=1), table.dtype)
+        return (ops.reshape(sums, (*shape[:-3], *ops.shape(sums)[1:])),)
 
     return with_gradient(take, gradient, table, *tensors)
 

@@ -164,7 +164,7 @@ def test_where_bands_are_taken(monkeypatch, taken):
     monkeypatch.undo()
 
     def bands_of(T, S, k, offset=0, batch=1, training=True):
-        query, key = keras.KerasTensor((batch, T, 8, 64)), keras.KerasTensor((batch, 8, S, 64))
+        query, key = keras.KerasTensor((8, batch, T, 64)), keras.KerasTensor((8, batch, S, 64))
         return bands.bands_of(RelativePositions(T, S, k, offset), query, key, training)
 
     long = bands_of(2048, 2048, 16)

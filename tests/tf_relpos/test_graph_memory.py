@@ -53,9 +53,9 @@ def test_nothing_is_as_large_as_all_pairs_by_h_or_by_r(form, shared):
 
 def made_at_once(query, key, vector, relations, table):
     """What `additive_scores` gives, as one would write it."""
-    pairs = keras.ops.expand_dims(keras.ops.transpose(query, (0, 2, 1, 3)), 3)
-    pairs = pairs + keras.ops.expand_dims(key, 2) + keras.ops.take(table, relations, axis=-2)
-    return keras.ops.einsum("bntsh,nh->bnts", keras.ops.tanh(pairs), vector)
+    pairs = keras.ops.expand_dims(query, 3) + keras.ops.expand_dims(key, 2)
+    pairs = pairs + keras.ops.take(table, relations, axis=-2)
+    return keras.ops.einsum("nbtsh,nh->nbts", keras.ops.tanh(pairs), vector)
 
 
 def test_additive_compatibility_holds_no_vectors_of_pairs(monkeypatch):

@@ -206,7 +206,7 @@ def test_blocks_are_taken_where_they_save_memory(monkeypatch):
     monkeypatch.undo()
 
     def inputs(B, T, S):
-        return keras.KerasTensor((B, T, 8, 64)), keras.KerasTensor((B, 8, S, 64))
+        return keras.KerasTensor((8, B, T, 64)), keras.KerasTensor((8, B, S, 64))
 
     def are_in_blocks(B, T, S, training=False, implementation="auto"):
         return query_blocks.are_in_blocks(*inputs(B, T, S), training, implementation)

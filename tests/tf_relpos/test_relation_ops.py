@@ -13,9 +13,10 @@ from tests.support.layer_checks import (
     gradient_function,
     to_numpy,
 )
-from tf_relpos import label_sums
-from tf_relpos.relation_ops import choose_implementation, relation_scores, relation_values
+from tf_relpos import label_sums, relation_ops
+from tf_relpos.relation_ops import choose_implementation
 from tf_relpos.relative_positions import RelativePositions
+from tf_relpos.tensor_ops import heads_first, heads_last
 
 IMPLEMENTATIONS = ["transpose_reshape", "bucketed", "auto"]
 LAYOUTS = {"shared": (), "per_head": (3,)}
@@ -26,6 +27,19 @@ FORMS = {
     "several": (B, T, S, 4),
     "one_of_several": (B, T, S, 1),
 }
+
+
+def relation_scores(query, *arguments):
+    """As the oracle takes and gives it, with sentences first."""
+    return ops.swapaxes(relation_ops.relation_scores(heads_first(query), *arguments), 0, 1)
+
+
+def relation_values(weights, *arguments):
+    """Likewise."""
+    weights = ops.swapaxes(weights, 0, 1)
+    return heads_last(relation_ops.relation_values(weights, *arguments))
+
+
 OPERATIONS = {
     "scores": (relation_scores, reference.relation_scores, (B, T, N, H), (B, N, T, S)),
     "values": (relation_values, reference.relation_values, (B, N, T, S), (B, T, N, H)),
@@ -205,6 +219,43 @@ def test_positions(
         expected = expected_gradients(operation, {**arrays, "relations": labels})
         for name in ("x", "table"):
             assert_close(gradients[name], expected[name])
+
+
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize("dtype,line", [("float32", 16), ("bfloat16", 32)])
+@pytest.mark.parametrize("lengths", ["known", "unknown"])
+def test_rows_are_a_cache_line_long_or_half_of_one(rng, lengths, dtype, line):
+    """Or hold all, where neither divides these; and what is picked, or added, is the same."""
+    import tensorflow as tf
+
+    positions = RelativePositions(T, S, 2)
+    for heads, batch, length in [
+        (4, line // 2, line),
+        (3, line // 2, line // 2),
+        (3, line, line),
+        (3, 2, 6),
+        (1, 0, line),
+    ]:
+        per_label = tf.cast(rng.normal(size=(heads, batch, T, 5)), dtype)
+
+        def found(x):
+            pairs = label_sums.pick_by_label(x, positions)
+            return label_sums._row_sizes(x), pairs, label_sums.sum_by_label(pairs, positions, 5)
+
+        shape = per_label.shape if lengths == "known" else (None, None, None, None)
+        run = tf.function(found, input_signature=[tf.TensorSpec(shape, dtype)])
+        sizes, pairs, sums = run(per_label)
+        assert [int(size) for size in sizes] == [heads * batch // length, length]
+        labels = np.asarray(positions.ids)
+        expected = np.asarray(tf.cast(per_label, "float32"))
+        expected = expected[:, :, np.arange(T)[:, None], labels]
+        np.testing.assert_array_equal(tf.cast(pairs, "float32"), expected)
+        one_hot = np.eye(5)[labels]
+        assert_close(
+            tf.cast(sums, "float32"),
+            np.einsum("nbts,tsr->nbtr", expected, one_hot),
+            tolerance=1e-5 if dtype == "float32" else 0.03,
+        )
 
 
 @WAYS
