@@ -8,7 +8,6 @@ softmax alone; and the whole layer, with its projections, over `keras.layers.Mul
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
@@ -113,13 +112,8 @@ def markdown(results: Mapping[str, Any]) -> str:
 
 
 def share_of_best(results: Mapping[str, Any], within: float = 1.1) -> float:
-    """At which share of the points `auto` takes at most so many times the time of the fastest.
-
-    Of lengths up to 512 in results without a limit of memory, as all were up to 2026-11-27: they
-    have one form of longer ones, by any name.
-    """
-    longest = math.inf if "memory_limit" in results["settings"] else 512
-    ratios_ = [record["over_plain"] for record in results["ratios"] if record["T"] <= longest]
+    """At which share of the points `auto` takes at most so many times the time of the fastest."""
+    ratios_ = [record["over_plain"] for record in results["ratios"]]
     return sum(r["auto"] <= within * min(r.values()) for r in ratios_) / len(ratios_)
 
 

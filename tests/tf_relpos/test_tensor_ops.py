@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.support.layer_checks import to_numpy
-from tf_relpos.tensor_ops import own_rows_at, rows_at
+from tf_relpos.tensor_ops import own_rows_at, picks_in_place, rows_at, with_gradient
 
 
 def test_rows_by_their_indices(rng):
@@ -23,3 +23,31 @@ def test_rows_of_each_sentence(rng, shape):
     expected = np.stack([own[rows] for own, rows in zip(x, indices, strict=True)])
     found = own_rows_at(*map(keras.ops.convert_to_tensor, (x, indices)))
     np.testing.assert_array_equal(to_numpy(found), expected)
+
+
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize("xla", [False, True], ids=["graph", "xla"])
+def test_what_is_made_for_xla_picks_in_place(xla):
+    """In both passes, in loops, and in functions that are called by what is compiled."""
+    import tensorflow as tf
+
+    asked = []
+
+    def ask(x, *_):
+        asked.append(picks_in_place())
+        return x
+
+    @tf.function
+    def called(x):
+        return with_gradient(lambda x: (ask(x), None), lambda _, saved, dy: (ask(dy),), x)
+
+    @tf.function(jit_compile=xla)
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            y = tf.while_loop(lambda i, _: i < 2, lambda i, y: (i + 1, ask(y)), (0, called(x)))
+        return tape.gradient(y[1], x)
+
+    assert not picks_in_place()
+    np.testing.assert_array_equal(step(tf.ones(2)), [1, 1])
+    assert len(asked) >= 3 and set(asked) == {xla}

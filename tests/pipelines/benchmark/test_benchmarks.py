@@ -78,13 +78,10 @@ def test_the_papers_form_is_left_out_where_it_takes_too_much_memory(tmp_path, mo
     assert "left out" not in of_short and "transpose_reshape left out, over " in of_long
 
 
-@pytest.mark.parametrize("settings, share", [({}, 0.5), ({"memory_limit": 12.0}, 1 / 3)])
-def test_the_share_of_points_where_auto_is_nearly_the_fastest(settings, share):
-    """Results of before there was a limit took one form of longer sentences, by any name."""
-    found = [(64, 1.09, 1.0), (512, 1.2, 1.0), (1024, 1.2, 1.0)]
-    records = [{"T": T, "over_plain": {"auto": auto, "bucketed": b}} for T, auto, b in found]
-    results = {"settings": settings, "ratios": records}
-    assert attention.share_of_best(results) == pytest.approx(share)
+def test_the_share_of_points_where_auto_is_nearly_the_fastest():
+    found = [(1.09, 1.0), (1.2, 1.0), (1.2, 1.0)]
+    records = [{"over_plain": {"auto": auto, "bucketed": b}} for auto, b in found]
+    assert attention.share_of_best({"ratios": records}) == pytest.approx(1 / 3)
 
 
 @pytest.mark.slow
