@@ -298,7 +298,11 @@ class EdgeAttention(CheckedAttention):
         attended = ops.matmul(weights, value)
         if "value" not in tables:
             return attended
-        return attended + relation_values(weights, relations, tables["value"], self.implementation)
+        edges = relation_values(weights, relations, tables["value"], self.implementation)
+        # Added flat, as TFLite's converter fails to move the transposition that follows in a loop
+        # before the sum.
+        shape = ops.shape(attended)
+        return ops.reshape(ops.reshape(attended, (-1,)) + ops.reshape(edges, (-1,)), shape)
 
     def _compute_attention_mask(
         self,
