@@ -109,6 +109,8 @@ class EdgeAttention(CheckedAttention):
     def _masked_softmax(
         self, attention_scores: Tensor, attention_mask: Tensor | None = None
     ) -> Tensor:
+        """Of scores `[N, B, T, S]`, and of a mask with its heads first as well; with more than one
+        attention axis as in Keras's layer."""
         weights = super()._masked_softmax(attention_scores, attention_mask)
         is_keras = len(self._attention_axes) > 1  # whose computation goes on with them
         return ops.cast(weights, self.compute_dtype) if is_keras else weights

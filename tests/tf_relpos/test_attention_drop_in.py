@@ -300,7 +300,7 @@ def test_softmax_is_float32_in_half_precision(rng, policy):
     x = rng.normal(size=(1, 211, D)).astype("float32")
     output, scores = layer(x, x, return_attention_scores=True)
     assert keras.backend.standardize_dtype(seen[0].dtype) == "float32"
-    assert_close(to_numpy(seen[0]).sum(-1), np.ones((1, N, 211)), tolerance=1e-5)
+    assert_close(to_numpy(seen[0]).sum(-1), np.ones((N, 1, 211)), tolerance=1e-5)  # heads first
     assert keras.backend.standardize_dtype(output.dtype) == half
     assert keras.backend.standardize_dtype(scores.dtype) == half
 
