@@ -45,7 +45,7 @@ def read_conllu(path: str) -> Iterator[Sentence]:
         try:
             (tokens,) = conllu.parse(text)
             yield _sentence([token for token in tokens if isinstance(token["id"], int)])
-        except (conllu.exceptions.ParseException, ValueError) as error:
+        except (conllu.exceptions.ParseException, ValueError, KeyError) as error:
             raise InputError(
                 f"{path} must be CoNLL-U, but sentence {number} is not: {first_line(error)}"
             ) from error
@@ -74,8 +74,9 @@ def _sentence(tokens: Sequence[Mapping[str, Any]]) -> Sentence:
         for name in ("upos", "deprel"):
             if token.get(name) in (None, "", "_"):
                 raise ValueError(f"word {number} has no {name}")
-        if not isinstance(token["head"], int) or not 0 <= token["head"] <= len(tokens):
-            raise ValueError(f"word {number} has the head {token['head']}")
+        head = token.get("head")
+        if not isinstance(head, int) or not 0 <= head <= len(tokens):
+            raise ValueError(f"word {number} has the head {head}")
     columns = ("form", "upos", "head", "deprel")
     forms, tags, heads, labels = (tuple(token[name] for token in tokens) for name in columns)
     return Sentence(forms, tags, tuple(head - 1 for head in heads), labels)

@@ -48,6 +48,7 @@ BAD = {
     ROW.replace("root\t0", "_\t0"): "word 1 has no deprel",
     ROW.replace("VERB", ""): "word 1 has no upos",
     "1\tgone\n": "sentence 1 is not: word 1 has no upos",
+    "# global.columns = ID UPOS DEPREL\n1\tVERB\troot\n": "word 1 has the head None",
     "1\tgone\tgo\tVERB\n": "sentence 1 is not: word 1 has no deprel",
     "1\tgone\tgo\tVERB\tVBN\t_\t0\n": "word 1 has no deprel",
     ROW + "\n" + ROW.replace("1", "1.1", 1): "sentence 2 is not: it has no word",
