@@ -77,8 +77,16 @@ class Workers:
         return [total.numpy() for total in tf.function(self._sum, autograph=False)(own)]
 
     def wait_for_all(self) -> None:
-        """Comes back when all have asked: who left before would be missed by the others."""
+        """Comes back when all have asked: who left before would be missed by the others.
+
+        Raises:
+            InputError: another worker has gone and has not asked.
+        """
         with self.reporting_loss_of_others():
+            self.any(False)
+        # Whoever has this answer first could leave while the others still wait for it. So all tell
+        # that they have it; who fails to hear that knows already that all have asked.
+        with contextlib.suppress(InputError), self.reporting_loss_of_others():
             self.any(False)
 
     @contextlib.contextmanager

@@ -5,6 +5,7 @@ import json
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 import numpy as np
@@ -64,34 +65,40 @@ def free_ports(count):
 
 
 @contextlib.contextmanager
-def started(prepared, base, count, chief=False, **values):
-    """The processes of all workers, each with a run directory of its own. `values` are flags; one
-    that is a list has an entry for each worker."""
-    addresses = [f"localhost:{port}" for port in free_ports(count)]
+def running(commands, chief=False):
+    """A process for each of the commands, all workers of one cluster."""
+    addresses = [f"localhost:{port}" for port in free_ports(len(commands))]
     cluster = {"worker": addresses}
-    tasks = [{"type": "worker", "index": i} for i in range(count)]
+    tasks = [{"type": "worker", "index": i} for i in range(len(commands))]
     if chief:
         cluster = {"chief": addresses[:1], "worker": addresses[1:]}
         tasks = [{"type": "chief", "index": 0}, *tasks[:-1]]
-    processes = []
-    try:
-        for number, task in enumerate(tasks):
-            own = {n: v[number] if isinstance(v, list) else v for n, v in values.items()}
-            arguments = train_arguments(prepared, base / str(number), count, **own)
+    with contextlib.ExitStack() as stack:
+        processes = []
+        for words, task in zip(commands, tasks, strict=True):
             process = subprocess.Popen(
-                command("train_wmt", arguments),
+                words,
                 cwd=ROOT,
                 env={**QUIET, "TF_CONFIG": json.dumps({"cluster": cluster, "task": task})},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
             )
+            stack.callback(process.wait)
+            stack.callback(process.kill)
             processes.append(process)
         yield processes
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+
+
+def started(prepared, base, count, chief=False, **values):
+    """The processes of all workers, each with a run directory of its own. `values` are flags; one
+    that is a list has an entry for each worker."""
+    commands = []
+    for number in range(count):
+        own = {n: v[number] if isinstance(v, list) else v for n, v in values.items()}
+        arguments = train_arguments(prepared, base / str(number), count, **own)
+        commands.append(command("train_wmt", arguments))
+    return running(commands, chief)
 
 
 def ended(process):
@@ -134,14 +141,35 @@ def test_workers_train_like_one_process(prepared, alone, tmp_path, count, chief)
     exports = [tmp_path / str(number) / "export" for number in range(count)]
     with started(prepared, tmp_path, count, chief, export_dir=exports) as processes:
         results = [ended(process) for process in processes]
-    for status, _, errors in results:
-        assert (status, errors) == (0, "")
+    assert [(status, errors) for status, _, errors in results] == [(0, "")] * count
     assert "step 20/20" in results[0][1]
     for _, output, _ in results[1:]:
         (told,) = output.splitlines()
         assert "waits for the other workers of TF_CONFIG: localhost:" in told
     assert (exports[0] / "1" / "saved_model.pb").exists()
     check_like_alone(alone, tmp_path)
+
+
+def test_who_leaves_first_is_not_missed(tmp_path):
+    """All have asked, but one leaves as soon as it has the answer, before the other has told that
+    it has it as well."""
+    left = tmp_path / "left"
+    code = f"""
+import os, pathlib, time
+from pipelines.training.workers import Workers, connect
+workers = Workers.of(connect())
+if workers.is_chief:
+    workers.wait_for_all()
+    assert pathlib.Path({str(left)!r}).exists()
+else:
+    workers.any(False)
+    time.sleep(1)
+    pathlib.Path({str(left)!r}).touch()
+    os._exit(0)
+"""
+    with running([[sys.executable, "-c", code]] * 2) as processes:
+        results = [ended(process) for process in processes]
+    assert [status for status, _, _ in results] == [0, 0], results
 
 
 def wait_for(path):
