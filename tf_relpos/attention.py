@@ -25,7 +25,7 @@ from tf_relpos.projections import of_positions
 from tf_relpos.query_blocks import are_in_blocks, attend_in_blocks
 from tf_relpos.relation_ops import relation_scores, relation_values
 from tf_relpos.relations import Relations
-from tf_relpos.tensor_ops import Shape, Tensor, heads_first, heads_last, times_transposed
+from tf_relpos.tensor_ops import Shape, Tensor, heads_first, heads_last, shape_of, times_transposed
 
 
 class EdgeAttention(CheckedAttention):
@@ -234,7 +234,7 @@ class EdgeAttention(CheckedAttention):
             value,
             tables,
             relations,
-            _for_queries(attention_mask, ops.shape(query)[2]),
+            _for_queries(attention_mask, shape_of(query)[2]),
             self._kept(query, key, training),
             _additive_gradients if self.is_additive else None,
         )
@@ -265,7 +265,7 @@ class EdgeAttention(CheckedAttention):
         """What dropout multiplies the weights `[N, B, T, S]` by, once for both passes."""
         if not (self.dropout and training):
             return None
-        ones = ops.ones((*ops.shape(query)[:3], ops.shape(key)[2]), query.dtype)
+        ones = ops.ones((*shape_of(query)[:3], shape_of(key)[2]), query.dtype)
         return self._dropout_layer(ones, training=training)
 
     def _scaled(self, query: Tensor) -> Tensor:
@@ -303,7 +303,7 @@ class EdgeAttention(CheckedAttention):
         edges = relation_values(weights, relations, tables["value"], self.implementation)
         # Added flat, as TFLite's converter fails to move the transposition that follows in a loop
         # before the sum.
-        shape = ops.shape(attended)
+        shape = shape_of(attended)
         return ops.reshape(ops.reshape(attended, (-1,)) + ops.reshape(edges, (-1,)), shape)
 
     def _compute_attention_mask(
@@ -342,7 +342,7 @@ class EdgeAttention(CheckedAttention):
     def _lengths(self, query: Tensor, value: Tensor | None = None) -> tuple[Any, Any]:
         """T and S. Of several attention axes the first, as in Keras's layer."""
         axis = self._attention_axes[0]
-        return ops.shape(query)[axis], ops.shape(query if value is None else value)[axis]
+        return shape_of(query)[axis], shape_of(query if value is None else value)[axis]
 
     def compute_cache(self, value: Tensor, key: Tensor | None = None) -> Tensor:
         """Projected keys and values `[B, 2, S, N, H]` of the inputs `[B, S, D]`.
@@ -360,7 +360,7 @@ class EdgeAttention(CheckedAttention):
         self, query: Tensor, value: Tensor, cache: Tensor, offset: Any, use_causal_mask: bool
     ) -> Tensor | None:
         """Which of the cache's S positions each query may see: bool `[1, T, S]`, None for all."""
-        T, S = ops.shape(query)[1], ops.shape(cache)[2]
+        T, S = shape_of(query)[1], shape_of(cache)[2]
         window = self._sliding_window
         seen = None
         if use_causal_mask or window is not None or offset is not None:
@@ -368,7 +368,7 @@ class EdgeAttention(CheckedAttention):
                 T, S, 0 if offset is None else offset, causal=use_causal_mask, window=window
             )
         if offset is not None:
-            num_written = offset + ops.shape(value)[1]
+            num_written = offset + shape_of(value)[1]
             seen = seen & (ops.arange(S, dtype="int32") < num_written)
         return seen
 
@@ -422,7 +422,7 @@ def _for_queries(mask: Tensor | None, T: Any) -> Tensor | None:
     """A mask with all four axes, of which that of queries is known to be 1 or T long."""
     if mask is None or mask.shape[2] is not None:
         return mask
-    N, B, _, S = ops.shape(mask)
+    N, B, _, S = shape_of(mask)
     return ops.broadcast_to(mask, (N, B, T, S))
 
 

@@ -14,7 +14,7 @@ from tf_relpos.bucketed import score_gradients, value_gradient
 from tf_relpos.relation_ops import relation_scores
 from tf_relpos.relations import Relations, tensors_of
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import Tensor, exact_dtype
+from tf_relpos.tensor_ops import Tensor, exact_dtype, shape_of
 
 
 class Attention(NamedTuple):
@@ -58,7 +58,7 @@ class Attention(NamedTuple):
             relations = from_tensors(*rest[len(own) :])
             if isinstance(relations, RelativePositions):
                 # Seen from within a branch, as XLA takes lengths from without for unknown.
-                T, S = ops.shape(query)[2], ops.shape(key)[2]
+                T, S = shape_of(query)[2], shape_of(key)[2]
                 relations = relations._replace(query_length=T, key_length=S)
             return self._replace(
                 query=query,

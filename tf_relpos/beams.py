@@ -24,7 +24,7 @@ from tf_relpos.search import (
     written,
 )
 from tf_relpos.tensor_checks import check_scalar, check_size
-from tf_relpos.tensor_ops import Tensor, float32, own_rows_at
+from tf_relpos.tensor_ops import Tensor, float32, own_rows_at, shape_of
 
 _ALPHA_RULE = f"a number from {-MAX_ALPHA:g} to {MAX_ALPHA:g}"
 
@@ -76,7 +76,7 @@ def beam_search(
         raise ValueError(f"`nbest` must be at most `beam_size`, {K}. Received: nbest={n}")
     alpha = check_scalar("alpha", alpha, _ALPHA_RULE, lambda x: -MAX_ALPHA <= x <= MAX_ALPHA)
     source_ids, limits, L = source_of(model, source_ids, max_length)
-    B = ops.shape(source_ids)[0]
+    B = shape_of(source_ids)[0]
     sentences = _Sentences(ops.arange(B, dtype="int32"), limits, model.encode(source_ids))
     search = _BeamSearch(model, K, n, alpha)
     beam = search.start(sentences, L)
@@ -118,7 +118,7 @@ class _BeamSearch(NamedTuple):
     def start(self, sentences: _Sentences, L: Any) -> _Beam:
         """One live hypothesis, of nothing."""
         pad_id, start_id, _ = special_ids(self.model)
-        B, K, n = ops.shape(sentences.places)[0], self.K, self.n
+        B, K, n = shape_of(sentences.places)[0], self.K, self.n
         first_only = ops.where(ops.arange(K, dtype="int32") == 0, float32(0), float32(-np.inf))
         return _Beam(
             index=ops.convert_to_tensor(0, "int32"),
@@ -152,14 +152,14 @@ class _BeamSearch(NamedTuple):
 
     def extend(self, beam: _Beam, sentences: _Sentences) -> _Beam:
         """All hypotheses with one more token."""
-        B, K = ops.shape(beam.tokens)[0], self.K
+        B, K = shape_of(beam.tokens)[0], self.K
         logits, cache = next_logits(
             self.model, beam.tokens, beam.cache, beam.index, sentences.memory
         )
         must_end = ops.expand_dims(beam.index + 1 >= sentences.limits, 1)
         log_probs, tokens = most_probable(logits, must_end, K, self.model)  # [B, K, at least K]
         extensions = ops.expand_dims(beam.log_probs, -1) + log_probs
-        each = ops.shape(tokens)[-1]
+        each = shape_of(tokens)[-1]
         log_probs, choices = sorted_top_k(ops.reshape(extensions, (B, K * each)), K)
         parents = choices // each
         tokens = own_rows_at(ops.reshape(tokens, (B, K * each)), choices)
@@ -195,11 +195,11 @@ def _in_rounds(search: _BeamSearch, beam: _Beam, sentences: _Sentences) -> tuple
     """
 
     def are_left(beam, sentences, ids, scores):
-        return ops.shape(sentences.places)[0] > 0
+        return shape_of(sentences.places)[0] > 0
 
     def take_round(beam, sentences, ids, scores):
         beam, sentences = _Beam(*beam), _Sentences(*sentences)
-        beam = search.run(beam, sentences, fewest=ops.shape(sentences.places)[0] // 2)
+        beam = search.run(beam, sentences, fewest=shape_of(sentences.places)[0] // 2)
         places = ops.expand_dims(sentences.places, 1)
         ids = ops.scatter_update(ids, places, beam.finished_ids)
         scores = ops.scatter_update(scores, places, beam.finished_scores)

@@ -20,7 +20,7 @@ from tf_relpos.parts import freeze_parts, give_own_policies, own_policies
 from tf_relpos.projections import of_positions
 from tf_relpos.relative_attention import RelativeMultiHeadAttention
 from tf_relpos.tensor_checks import check_is_padded
-from tf_relpos.tensor_ops import Shape, Tensor, exact_dtype
+from tf_relpos.tensor_ops import Shape, Tensor, exact_dtype, shape_of
 
 LAYER_NORM_EPSILON = 1e-6
 NO_POSITIONS = {"max_relative_position": 0, "relative_keys": False, "relative_values": False}
@@ -149,7 +149,7 @@ class Block(keras.layers.Layer):
 
     def _visible(self, x, causal):
         """Which positions of `x` `[B, T, D]` each sees by the window and causality: `[1, T, T]`."""
-        T, window = ops.shape(x)[1], self.arguments["attention_window"]
+        T, window = shape_of(x)[1], self.arguments["attention_window"]
         return visible(T, T, causal=causal, window=None if window is None else window + 1)
 
     def _feed_forward(self, x, training):

@@ -14,7 +14,7 @@ from keras import ops
 from tf_relpos.label_sums import pick_by_label, sum_by_label
 from tf_relpos.relations import Relations
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import Tensor, is_named
+from tf_relpos.tensor_ops import Tensor, shape_of
 
 
 def scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:
@@ -26,7 +26,7 @@ def scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:
 def values(weights: Tensor, relations: Relations, table: Tensor) -> Tensor:
     """See `tf_relpos.relation_ops.relation_values`."""
     relations, table = _within_reach(relations, table)
-    return _times(sum_by_label(weights, relations, ops.shape(table)[-2]), table)
+    return _times(sum_by_label(weights, relations, shape_of(table)[-2]), table)
 
 
 def score_gradients(
@@ -57,7 +57,7 @@ def value_gradient(
 def _times(x: Tensor, table: Tensor) -> Tensor:
     """`x` `[N, B, T, ...]` by the table, or by its transpose."""
     y = ops.matmul(_rows(x, table), table)
-    return ops.reshape(y, (*ops.shape(x)[:3], ops.shape(table)[-1]))
+    return ops.reshape(y, (*shape_of(x)[:3], shape_of(table)[-1]))
 
 
 def _by_table(per_label: Tensor, vectors: Tensor, table: Tensor) -> Tensor:
@@ -69,22 +69,18 @@ def _by_table(per_label: Tensor, vectors: Tensor, table: Tensor) -> Tensor:
 def _rows(x: Tensor, table: Tensor) -> Tensor:
     """`x` `[N, B, T, ...]` as a matrix of `N*B*T` rows, or as N of `B*T`, if the table has heads:
     one product for each sentence takes longer."""
-    N, B, T, columns = ops.shape(x)
+    N, B, T, columns = shape_of(x)
     rows = (N * B * T,) if len(table.shape) == 2 else (N, B * T)
     return ops.reshape(x, (*rows, columns))
 
 
 def _within_reach(relations: Relations, table: Tensor) -> tuple[Relations, Tensor]:
-    """Positions and table without the labels of distances that no pair has."""
+    """Without the labels of distances that no pair has, where lengths are known."""
     if not isinstance(relations, RelativePositions):
         return relations, table
     T, S, k, offset = relations
-    if k == 0 or not isinstance(offset, int) or is_named(T) or is_named(S):
+    if k == 0 or not all(isinstance(size, int) for size in (T, S, offset)):
         return relations, table
-    ahead = S - min(offset, 0)
-    if isinstance(T, int) and isinstance(S, int):
-        nearest = min(k, max(T + offset, ahead))
-    else:
-        nearest = ops.minimum(k, ops.maximum(ops.maximum(T + offset, ahead), 1))
+    nearest = min(k, max(T + offset, S - min(offset, 0)))
     table = table[..., k - nearest : k + nearest + 1, :]
     return relations._replace(max_relative_position=nearest), table

@@ -7,7 +7,7 @@ from typing import Any
 from keras import ops
 
 from tf_relpos.tensor_checks import check_index
-from tf_relpos.tensor_ops import Tensor
+from tf_relpos.tensor_ops import Tensor, shape_of
 
 
 def check_update_index(index: Any, T: int | None, S: int | None) -> Any:
@@ -31,8 +31,8 @@ def write(cache: Tensor, new: Tensor, index: int | Tensor) -> Tensor:
     Written with `where`: `ops.slice_update` becomes an operation of XLA's in a TensorFlow graph,
     which a server without a compiler cannot run.
     """
-    source = ops.arange(ops.shape(cache)[2], dtype="int32") - index
-    T = ops.shape(new)[2]
+    source = ops.arange(shape_of(cache)[2], dtype="int32") - index
+    T = shape_of(new)[2]
     is_new = ops.reshape((source >= 0) & (source < T), (1, 1, -1, 1, 1))
     new = ops.cast(new, cache.dtype)
     if new.shape[2] != 1:

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from tf_relpos.tensor_ops import Tensor, float32, own_rows_at
+from tf_relpos.tensor_ops import Tensor, float32, own_rows_at, shape_of
 
 _CHUNK = 64  # logits that are compared at once
 
@@ -61,7 +61,7 @@ def most_probable(
     largest = best[..., :1]
     total = largest + ops.log(ops.sum(ops.exp(logits - largest), axis=-1, keepdims=True))
     must_end = ops.expand_dims(must_end, -1)
-    is_first = ops.arange(ops.shape(tokens)[-1], dtype="int32") == 0
+    is_first = ops.arange(shape_of(tokens)[-1], dtype="int32") == 0
     best = ops.where(must_end, logits[..., end_id : end_id + 1], best)
     tokens = ops.where(must_end, end_id, tokens)
     allowed = ops.where(must_end, is_first, _may_follow(model, tokens))
@@ -75,7 +75,7 @@ def top_k(x: Tensor, count: int | Tensor) -> tuple[Tensor, Tensor]:
     for these first reads `x` once by a fast reduction, where TensorFlow's top-k on a CPU keeps a
     heap, number by number.
     """
-    *axes, V = ops.shape(x)
+    *axes, V = shape_of(x)
     num_chunks = -(-V // _CHUNK)
     count = ops.minimum(count, V) if ops.is_tensor(count) else min(count, V)
     if num_chunks == 1:

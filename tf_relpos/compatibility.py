@@ -25,6 +25,7 @@ from tf_relpos.tensor_ops import (
     has_value,
     int32_labels,
     loop,
+    shape_of,
     turns,
     vary_alike,
     with_gradient,
@@ -104,15 +105,15 @@ class _Pairs:
 
         def add(h: Any, scores: Tensor) -> tuple[Tensor]:
             term = ops.cast(self._tanh(h), self.exact) * self._vector(h)
-            return (scores + ops.reshape(term, ops.shape(scores)),)
+            return (scores + ops.reshape(term, shape_of(scores)),)
 
-        scores = ops.zeros((*ops.shape(self.query)[1:], ops.shape(self.key)[-1]), self.exact)
+        scores = ops.zeros((*shape_of(self.query)[1:], shape_of(self.key)[-1]), self.exact)
         return self._for_each_coordinate(self.size, add, scores)[0]
 
     def gradients(self, by_scores: Tensor) -> list[Tensor]:
         """By query, key, vector and, if there is one, table, as these were given."""
         by_scores = ops.cast(by_scores, self.exact)
-        count = turns(self.size, *ops.shape(by_scores))
+        count = turns(self.size, *shape_of(by_scores))
 
         def add(h: Any, *wholes: Tensor) -> tuple[Tensor, ...]:
             x = ops.cast(self._tanh(h), self.exact)
@@ -132,7 +133,7 @@ class _Pairs:
         wholes = [self.query, self.key, self.vector]
         if self.table is not None:
             wholes.append(self.table[..., :-1])
-        nothing = [ops.zeros(ops.shape(x), self.exact) for x in wholes]
+        nothing = [ops.zeros(shape_of(x), self.exact) for x in wholes]
         by_query, by_key, by_vector, *by_table = (
             ops.cast(x, self.dtype) for x in self._for_each_coordinate(count, add, *nothing)
         )
@@ -170,7 +171,7 @@ class _Pairs:
         pairs = ops.sum(pairs, axis=0) if is_shared else ops.moveaxis(pairs, 0, -1)
         rows = ops.reshape(pairs, (-1, 1 if is_shared else pairs.shape[-1]))
         if len(self.labels.shape) == 4:
-            rows = ops.repeat(rows, ops.shape(self.labels)[3], axis=0)
+            rows = ops.repeat(rows, shape_of(self.labels)[3], axis=0)
         labels = ops.reshape(self.labels, (-1,))
         sums = ops.segment_sum(rows, labels, num_segments=self.num_labels + 1)[:-1]
         return sums[:, 0] if is_shared else ops.transpose(sums)
@@ -205,5 +206,5 @@ def _labels(relations: Relations, num_labels: int) -> Tensor:
 
 def _written(whole: Tensor, h: Any, part: Tensor) -> Tensor:
     """`whole` `[H, ...]` with a part `[...]` at h."""
-    part = ops.reshape(part, (1, *ops.shape(whole)[1:]))
+    part = ops.reshape(part, (1, *shape_of(whole)[1:]))
     return ops.scatter_update(whole, ops.reshape(ops.cast(h, "int32"), (1, 1)), part)

@@ -13,7 +13,7 @@ from keras import ops
 from tf_relpos.blocks import NO_POSITIONS, AttentionInputs, Block, attention_mask
 from tf_relpos.checks import check_shape
 from tf_relpos.parts import give_own_policies
-from tf_relpos.tensor_ops import Shape, Tensor
+from tf_relpos.tensor_ops import Shape, Tensor, shape_of
 
 _ALL = ("query", "key", "value")
 
@@ -44,7 +44,7 @@ class Past(NamedTuple):
         if self.is_here is None:
             return ops.concatenate([cache, new], axis=2)
         # Not `ops.slice_update`, which a server without XLA could not run.
-        copies = ops.shape(cache)[2] // ops.shape(new)[2]
+        copies = shape_of(cache)[2] // shape_of(new)[2]
         is_here = ops.reshape(self.is_here, (1, 1, -1, 1))
         return ops.where(is_here, ops.tile(new, (1, 1, copies, 1)), cache)
 

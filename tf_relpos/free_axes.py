@@ -12,7 +12,7 @@ from keras import ops
 from tf_relpos.masks import with_axes
 from tf_relpos.relations import Relations
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import Tensor
+from tf_relpos.tensor_ops import Tensor, shape_of
 
 
 class FreeAxes(NamedTuple):
@@ -24,13 +24,13 @@ class FreeAxes(NamedTuple):
     @classmethod
     def of(cls, x: Tensor, axis: int) -> FreeAxes:
         """Those of `x`, whose positions are on an axis."""
-        shape = ops.shape(x)[:-2]
+        shape = shape_of(x)[:-2]
         return cls(axis, (*shape[:axis], *shape[axis + 1 :]))
 
     def fold(self, x: Tensor) -> Tensor:
         """`[B, ..., T, N, H]` as `[B*F, T, N, H]`."""
         x = ops.moveaxis(x, self.axis, -3)
-        return ops.reshape(x, (-1, *ops.shape(x)[-3:]))
+        return ops.reshape(x, (-1, *shape_of(x)[-3:]))
 
     def unfold(self, x: Tensor) -> Tensor:
         """`[B*F, T, N, H]` as `[B, ..., T, N, H]`."""
@@ -38,14 +38,14 @@ class FreeAxes(NamedTuple):
 
     def unfold_pairs(self, x: Tensor) -> Tensor:
         """`[B*F, N, T, S]` as `[B, ..., N, T, S]`."""
-        return ops.reshape(x, (*self.sizes, *ops.shape(x)[1:]))
+        return ops.reshape(x, (*self.sizes, *shape_of(x)[1:]))
 
     def fold_mask(self, mask: Tensor | None) -> Tensor | None:
         """A mask that may lack axes before `[T, S]` as `[B*F or 1, N or 1, T, S]`."""
         if mask is None:
             return None
         mask = with_axes(mask, len(self.sizes) + 3)
-        own = ops.shape(mask)[-3:]
+        own = shape_of(mask)[-3:]
         if set(mask.shape[:-3]) != {1}:
             mask = ops.broadcast_to(mask, (*self.sizes, *own))
         return ops.reshape(mask, (-1, *own))
@@ -54,7 +54,7 @@ class FreeAxes(NamedTuple):
         """Labels of sentences, `[B, T, S]` or `[B, T, S, L]`, for all of their free axes."""
         if isinstance(relations, RelativePositions | None) or len(relations.shape) == 2:
             return relations
-        B, *own = ops.shape(relations)
+        B, *own = shape_of(relations)
         _, *free = self.sizes
         relations = ops.reshape(relations, (B, *(1 for _ in free), *own))
         return ops.reshape(ops.broadcast_to(relations, (B, *free, *own)), (-1, *own))

@@ -1,4 +1,5 @@
-"""What XLA compiles of a graph on CPUs: passes over memory, of which it makes one.
+"""What layers have once in a graph for training on CPUs: passes over memory, of which XLA makes one
+each, and other functions, which all layers call.
 
 Products of matrices stay with TensorFlow, whose are faster there than XLA's.
 """
@@ -19,9 +20,10 @@ _are_fused: ContextVar[bool] = ContextVar("are_fused", default=False)
 @contextlib.contextmanager
 def fused_passes(are_wanted: bool = True) -> Iterator[None]:
     """Has XLA compile what is bound by memory in a graph for training that is made in this context,
-    on TensorFlow: layer normalization and dropout.
+    on TensorFlow: layer normalization and dropout. What `made_once` is given is a function of the
+    graph, that of gradients if they are asked for in this context.
 
-    It compiles for each shape that occurs. That pays where there are few and each comes often, as
+    XLA compiles for each shape that occurs. That pays where there are few and each comes often, as
     in training by buckets of lengths.
     """
     token = _are_fused.set(are_wanted)
@@ -44,8 +46,26 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
     return _compiled(function) if are_fused() else function
 
 
+def made_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of tensors and of Python's values, which a graph makes once for each kind of them
+    within `fused_passes`, and calls from then on, in place of all its operations anew.
+
+    It should be one of a module, of many operations that take little time.
+    """
+    return _called(function) if are_fused() else function
+
+
 @functools.cache
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     import tensorflow as tf
 
     return tf.function(function, jit_compile=True, autograph=False)
+
+
+@functools.cache
+def _called(function: Callable[..., Any]) -> Callable[..., Any]:
+    import tensorflow as tf
+
+    # Or TensorFlow would copy the operations to where they are called, before it runs the graph.
+    attributes = {"_noinline": True}
+    return tf.function(function, autograph=False, experimental_attributes=attributes)

@@ -18,7 +18,7 @@ from keras import ops
 
 from tf_relpos.checks import check_boolean, check_whole, fits
 from tf_relpos.tensor_checks import LARGEST, check_index, check_is_padded
-from tf_relpos.tensor_ops import Shape, Tensor, int32_labels, known_value
+from tf_relpos.tensor_ops import Shape, Tensor, int32_labels, known_value, shape_of
 
 
 def check_relations(
@@ -145,7 +145,7 @@ def edge_relations(
         is_edge = ops.concatenate([is_edge, is_edge & (queries != keys)], 1)
         labels = ops.concatenate([labels, labels + num_labels], 1)
         queries, keys = ops.concatenate([queries, keys], 1), ops.concatenate([keys, queries], 1)
-    B = ops.shape(edges)[0] if is_batch else 1
+    B = shape_of(edges)[0] if is_batch else 1
     graphs = ops.expand_dims(ops.arange(B, dtype="int32"), 1)
     pairs = ops.where(is_edge, (graphs * T + queries) * T + keys, B * T * T)
     pairs, labels = ops.reshape(pairs, (-1,)), ops.reshape(ops.where(is_edge, labels, -1), (-1,))
@@ -233,7 +233,7 @@ def path_relations(relations: Tensor, max_distance: int) -> Tensor:
         raise ValueError(
             f"`relations` must have the shape {shapes}. Received: shape={tuple(labels.shape)}"
         )
-    T = ops.shape(is_edge)[-1]
+    T = shape_of(is_edge)[-1]
     step = ops.cast(is_edge | ops.eye(T, dtype="bool"), "float32")
     reached = ops.zeros_like(step) + ops.eye(T, dtype="float32")
     most = ops.minimum(min(k, LARGEST), T)  # no shortest path has more edges

@@ -17,6 +17,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from tf_relpos.fused_passes import made_once
 from tf_relpos.relations import Relations, is_shared, tensors_of
 from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import (
@@ -25,6 +26,7 @@ from tf_relpos.tensor_ops import (
     int32_labels,
     picks_in_place,
     rows_at,
+    shape_of,
     with_gradient,
 )
 
@@ -33,11 +35,11 @@ CACHE_LINE = 64  # bytes
 
 def pick_by_label(per_label: Tensor, relations: Relations) -> Tensor:
     """From `[N, B, T, R]` to `[N, B, T, S]`: for every pair the number of its label."""
-    num_labels = ops.shape(per_label)[-1]
+    num_labels = shape_of(per_label)[-1]
     tensors, from_tensors = tensors_of(relations)
 
     def pick(per_label: Tensor, *tensors: Tensor) -> tuple[Tensor, None]:
-        return _pick(per_label, from_tensors(*tensors)), None
+        return made_once(_pick)(per_label, from_tensors(*tensors)), None
 
     def gradient(inputs: Any, saved: None, by_pair: Tensor) -> tuple[Tensor]:
         _, *tensors = inputs
@@ -51,7 +53,7 @@ def sum_by_label(per_pair: Tensor, relations: Relations, num_labels: int) -> Ten
     tensors, from_tensors = tensors_of(relations)
 
     def add(per_pair: Tensor, *tensors: Tensor) -> tuple[Tensor, None]:
-        return _sum(per_pair, from_tensors(*tensors), num_labels), None
+        return made_once(_sum)(per_pair, from_tensors(*tensors), num_labels), None
 
     def gradient(inputs: Any, saved: None, by_label: Tensor) -> tuple[Tensor]:
         _, *tensors = inputs
@@ -61,22 +63,22 @@ def sum_by_label(per_pair: Tensor, relations: Relations, num_labels: int) -> Ten
 
 
 def _pick(per_label: Tensor, relations: Relations) -> Tensor:
-    N, B, T, R = ops.shape(per_label)
+    N, B, T, R = shape_of(per_label)
     is_positions = isinstance(relations, RelativePositions)
     if is_positions and picks_in_place():
         return _pick_in_place(per_label, relations)
     if not is_shared(relations):
         rows = ops.reshape(ops.transpose(per_label, (1, 2, 3, 0)), (1, B * T, R, N))
-        S = ops.shape(relations)[2]
+        S = shape_of(relations)[2]
         pairs = ops.reshape(_pick_rows(rows, relations), (B, T, S, N))
         return ops.transpose(pairs, (3, 0, 1, 2))
     pairs = _pick_rows(_in_rows(per_label, _row_sizes(per_label)), relations)
-    S = relations.key_length if is_positions else ops.shape(relations)[1]
+    S = relations.key_length if is_positions else shape_of(relations)[1]
     return ops.reshape(ops.transpose(pairs, (0, 2, 1)), (N, B, T, S))
 
 
 def _sum(per_pair: Tensor, relations: Relations, num_labels: int) -> Tensor:
-    N, B, T, S = ops.shape(per_pair)
+    N, B, T, S = shape_of(per_pair)
     if isinstance(S, int) and S == 0:  # no row to take
         return ops.zeros((N, B, T, num_labels), per_pair.dtype)
     if not isinstance(relations, RelativePositions):
@@ -84,13 +86,13 @@ def _sum(per_pair: Tensor, relations: Relations, num_labels: int) -> Tensor:
     if picks_in_place():
         return _sum_in_place(per_pair, relations)
     sums = sum_positions(_in_rows(per_pair, _row_sizes(per_pair)), relations)
-    G, _, R, X = ops.shape(sums)
+    G, _, R, X = shape_of(sums)
     sums = ops.transpose(ops.reshape(sums, (G, T * R, X)), (0, 2, 1))
     return ops.reshape(sums, (N, B, T, R))
 
 
 def _sum_labels(per_pair: Tensor, labels: Tensor, num_labels: int) -> Tensor:
-    N, B, T, S = ops.shape(per_pair)
+    N, B, T, S = shape_of(per_pair)
     if is_shared(labels):
         pairs = ops.reshape(_in_rows(per_pair, (1, N * B)), (T, S, N * B))
         sums = ops.reshape(_sum_rows(pairs, labels, num_labels), (T * num_labels, N * B))
@@ -101,7 +103,7 @@ def _sum_labels(per_pair: Tensor, labels: Tensor, num_labels: int) -> Tensor:
 
 
 def _pick_in_place(per_label: Tensor, positions: RelativePositions) -> Tensor:
-    N, B, T, R = ops.shape(per_label)
+    N, B, T, R = shape_of(per_label)
     places = positions.ids + R * ops.expand_dims(ops.arange(T, dtype="int32"), 1)
     per_sentence = ops.reshape(per_label, (N * B, T * R))
     pairs = ops.take(per_sentence, ops.reshape(places, (-1,)), axis=1)
@@ -111,7 +113,7 @@ def _pick_in_place(per_label: Tensor, positions: RelativePositions) -> Tensor:
 def _sum_in_place(per_pair: Tensor, positions: RelativePositions) -> Tensor:
     """See `sum_positions`."""
     k = positions.max_relative_position
-    T, S = ops.shape(per_pair)[2:]
+    T, S = shape_of(per_pair)[2:]
 
     def total(pairs: Tensor) -> Tensor:
         sums = ops.sum(ops.cast(pairs, exact_dtype(pairs)), axis=-1, keepdims=True)
@@ -143,7 +145,7 @@ def _row_sizes(x: Tensor) -> tuple[Any, Any]:
     """G and X of `x` `[N, B, T, ...]`: rows as long as a cache line, or half of one, if N B can be
     parted so, and else a single one. TensorFlow transposes to and from such rows in half the time
     and less; PyTorch takes twice the time."""
-    numbers = math.prod(ops.shape(x)[:2])
+    numbers = math.prod(shape_of(x)[:2])
     if keras.backend.backend() != "tensorflow":
         return 1, numbers
     line = CACHE_LINE // x.dtype.size
@@ -158,7 +160,7 @@ def _row_sizes(x: Tensor) -> tuple[Any, Any]:
 
 def _in_rows(x: Tensor, sizes: tuple[Any, Any]) -> Tensor:
     """`[N, B, T, ...]` in rows, `[G, T, ..., X]`."""
-    T, columns = ops.shape(x)[2:]
+    T, columns = shape_of(x)[2:]
     G, X = sizes
     x = ops.transpose(ops.reshape(x, (G, X, T * columns)), (0, 2, 1))
     return ops.reshape(x, (G, T, columns, X))
@@ -166,7 +168,7 @@ def _in_rows(x: Tensor, sizes: tuple[Any, Any]) -> Tensor:
 
 def _pick_rows(per_label: Tensor, relations: Relations) -> Tensor:
     """From M queries by label, in rows, `[G, M, R, X]`, to their pairs, `[G, M * S, X]`."""
-    G, M, R, X = ops.shape(per_label)
+    G, M, R, X = shape_of(per_label)
     if isinstance(relations, RelativePositions):
         rows = relations.ids + R * ops.expand_dims(ops.arange(M, dtype="int32"), 1)
         return rows_at(ops.reshape(per_label, (G, M * R, X)), ops.reshape(rows, (-1,)))
@@ -177,11 +179,11 @@ def _pick_rows(per_label: Tensor, relations: Relations) -> Tensor:
 
 def _sum_rows(pairs: Tensor, relations: Tensor, num_labels: int) -> Tensor:
     """From the pairs of M queries, `[M, S, X]`, to their sums by label, `[M, R, X]`."""
-    M, S, X = ops.shape(pairs)
+    M, S, X = shape_of(pairs)
     if 0 in tuple(pairs.shape):  # nothing to add up, which Keras refuses on PyTorch
         return ops.zeros((M, num_labels, X), pairs.dtype)
     rows = _rows_of_labels(relations, num_labels)
-    num_edges = ops.shape(rows)[1]
+    num_edges = shape_of(rows)[1]
     dtype = keras.backend.standardize_dtype(pairs.dtype)
     pairs = ops.cast(pairs, exact_dtype(pairs))  # half precision loses what is small beside a sum
     pairs = ops.reshape(pairs, (M * S, X))
@@ -198,7 +200,7 @@ def sum_positions(pairs: Tensor, positions: RelativePositions) -> Tensor:
     within it a label has one pair at most, on a diagonal.
     """
     k = positions.max_relative_position
-    G, T, S, X = ops.shape(pairs)
+    G, T, S, X = shape_of(pairs)
     if isinstance(k, int) and k == 0:
         return ops.sum(pairs, axis=2, keepdims=True)
     distances, keys, is_there = _distances(positions, T, S)
@@ -206,7 +208,7 @@ def sum_positions(pairs: Tensor, positions: RelativePositions) -> Tensor:
     sides = ops.matmul(ops.cast(far, pairs.dtype), pairs)
     places = ops.clip(keys, 0, S - 1) + S * ops.expand_dims(ops.arange(T, dtype="int32"), 1)
     near = rows_at(ops.reshape(pairs, (G, T * S, X)), ops.reshape(places, (-1,)))
-    near = ops.reshape(near, (G, *ops.shape(places), X))
+    near = ops.reshape(near, (G, *shape_of(places), X))
     near = near * ops.cast(ops.expand_dims(is_there, -1), pairs.dtype)
     return ops.concatenate([sides[:, :, :1], near, sides[:, :, 1:]], axis=2)
 
@@ -217,7 +219,7 @@ def _rows_of_labels(relations: Tensor, num_labels: int) -> Tensor:
     labels = int32_labels(relations, num_labels)
     is_edge = (labels >= 0) & (labels < num_labels)
     labels = ops.where(is_edge, labels, num_labels)
-    *queries, S, L = ops.shape(labels) if len(labels.shape) == 4 else (*ops.shape(labels), 1)
+    *queries, S, L = shape_of(labels) if len(labels.shape) == 4 else (*shape_of(labels), 1)
     M = math.prod(queries)
     first = ops.arange(M, dtype="int32") * (num_labels + 1)
     rows = ops.reshape(labels, (M, S, L)) + ops.reshape(first, (M, 1, 1))

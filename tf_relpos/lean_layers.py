@@ -14,7 +14,7 @@ import keras
 from keras import ops
 
 from tf_relpos.fused_passes import are_fused, fused
-from tf_relpos.tensor_ops import Tensor, exact_dtype, has_gpu, with_gradient
+from tf_relpos.tensor_ops import Tensor, exact_dtype, has_gpu, shape_of, with_gradient
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -81,7 +81,7 @@ def layer_normalization(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) 
         return backward(x, gamma, dy, epsilon, sum_rows)
 
     rows = ops.reshape(x, (-1, D))
-    return ops.reshape(with_gradient(normalize, gradient, rows, gamma, beta), ops.shape(x))
+    return ops.reshape(with_gradient(normalize, gradient, rows, gamma, beta), shape_of(x))
 
 
 def _normalization(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:
@@ -113,7 +113,7 @@ def _sum_of_rows(x: Tensor) -> Tensor:
 
 def _product_with_rows(x: Tensor) -> Tensor:
     """The same as a product with ones, which is as slow in XLA as the sum is in TensorFlow."""
-    return ops.matmul(ops.ones((1, ops.shape(x)[0]), dtype=x.dtype), x)
+    return ops.matmul(ops.ones((1, shape_of(x)[0]), dtype=x.dtype), x)
 
 
 def _normalized_rows(x: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:

@@ -10,7 +10,7 @@ from keras import ops
 
 from tf_relpos.checks import check_number
 from tf_relpos.tensor_checks import FURTHEST, check_index, check_is_padded
-from tf_relpos.tensor_ops import Tensor
+from tf_relpos.tensor_ops import Tensor, shape_of
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -55,7 +55,7 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
                 "`inputs` must be floats of the shape [..., T, D]. "
                 f"Received: inputs of dtype {dtype} and shape {tuple(inputs.shape)}"
             )
-        T, D = ops.shape(inputs)[-2:]
+        T, D = shape_of(inputs)[-2:]
         start = check_index("start_index", start_index, -FURTHEST)
         positions = ops.arange(T, dtype="int32") + start
         precision = "float64" if dtype == "float64" else "float32"

@@ -12,7 +12,7 @@ import math
 import keras
 from keras import ops
 
-from tf_relpos.tensor_ops import Tensor
+from tf_relpos.tensor_ops import Tensor, shape_of
 
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
@@ -76,7 +76,7 @@ def of_positions(dense: keras.layers.Layer, x: Tensor, num_axes: int = 1) -> Ten
     is_lean = is_plain(dense) and _is_of_its_dtype(dense, x)
     if not is_lean or dense.activity_regularizer is not None:
         return dense(x)
-    positions, kernel = ops.shape(x)[:-num_axes], dense.kernel.shape
+    positions, kernel = shape_of(x)[:-num_axes], dense.kernel.shape
     axes, outputs = kernel[:num_axes], kernel[num_axes:]
     y = product(dense, ops.reshape(x, (-1, math.prod(axes))), *axes)
     return ops.reshape(y, (*positions, *outputs))

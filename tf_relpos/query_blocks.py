@@ -24,6 +24,7 @@ from tf_relpos.tensor_ops import (
     has_value,
     is_named,
     loop,
+    shape_of,
     turns,
     vary_alike,
     with_gradient,
@@ -101,7 +102,7 @@ def attend_in_blocks(
         def whole() -> tuple[list[Tensor], list[Tensor]]:
             own = unpacked(inputs)
             # Without its shape XLA takes it for one of the two that the branches before made.
-            weights = ops.reshape(exact, (*ops.shape(own.query)[:3], ops.shape(own.key)[2]))
+            weights = ops.reshape(exact, (*shape_of(own.query)[:3], shape_of(own.key)[2]))
             return own.gradients(weights, *by_results)
 
         def in_blocks() -> tuple[list[Tensor], list[Tensor]]:
@@ -175,8 +176,8 @@ def _part_of(attention: Attention, block: _Queries) -> Attention:
 
 def _results(attention: Attention, with_weights: bool) -> list[Tensor]:
     """The attended values and, if asked for, the weights."""
-    N, B, T, _ = ops.shape(attention.query)
-    columns = [attention.value.shape[-1], ops.shape(attention.key)[2]][: 1 + with_weights]
+    N, B, T, _ = shape_of(attention.query)
+    columns = [attention.value.shape[-1], shape_of(attention.key)[2]][: 1 + with_weights]
 
     def of_block(block: _Queries) -> tuple[list[Tensor], list[Tensor]]:
         return _part_of(attention, block).results()[: 1 + with_weights], []
@@ -195,7 +196,7 @@ def _gradients(
         by_own, by_weights = (block.counted(block.of(x)) for x in (by_attended, by_returned))
         return own.gradients(own.exact_weights(), by_own, by_weights)
 
-    parts = [ops.shape(attention.query)]
+    parts = [shape_of(attention.query)]
     others = (attention.key, attention.value, *attention.tables.values())
     return _in_blocks(of_block, attention, parts, others)
 
@@ -210,7 +211,7 @@ class _Queries:
         """The block's part of what has queries on `axis`, or one entry for all of them."""
         if x is None or x.shape[axis] == 1:
             return x
-        shape = ops.shape(x)
+        shape = shape_of(x)
         starts = [self.start if i == axis else 0 for i in range(len(shape))]
         sizes = [self.size if i == axis else n for i, n in enumerate(shape)]
         return ops.slice(x, starts, sizes)
@@ -251,13 +252,13 @@ def _in_blocks(
     """
     query = attention.query
     dtype, exact = keras.backend.standardize_dtype(query.dtype), exact_dtype(query)
-    length, size = ops.shape(query)[2], _block_size(query, attention.key)
+    length, size = shape_of(query)[2], _block_size(query, attention.key)
     stride = max(size, 1) if isinstance(size, int) else ops.maximum(size, 1)  # T may be 0
     # Not -(-length // stride): ONNX rounds quotients toward 0.
-    count = turns((length + stride - 1) // stride, ops.shape(query)[1], ops.shape(attention.key)[2])
+    count = turns((length + stride - 1) // stride, shape_of(query)[1], shape_of(attention.key)[2])
     if has_value(query):
         # Eagerly Python's own loop: the other one would be compiled at every call.
-        pieces, sums = [], [ops.zeros(ops.shape(total), exact) for total in totals]
+        pieces, sums = [], [ops.zeros(shape_of(total), exact) for total in totals]
         for start in range(0, length, stride):
             own, terms = function(_Queries(start, min(size, length - start)))
             pieces.append(own)
@@ -276,7 +277,7 @@ def _in_blocks(
             for whole, part in zip(wholes, own, strict=True)
         )
         sums = tuple(
-            total + ops.reshape(ops.cast(term, exact), ops.shape(total))
+            total + ops.reshape(ops.cast(term, exact), shape_of(total))
             for total, term in zip(sums, terms, strict=True)
         )
         return index + 1, wholes, sums
@@ -284,7 +285,7 @@ def _in_blocks(
     rows_first = [(T, N, B, columns) for N, B, T, columns in parts]
     state: Any = (
         tuple(ops.zeros(shape, dtype) for shape in rows_first),
-        tuple(ops.zeros(ops.shape(total), exact) for total in totals),
+        tuple(ops.zeros(shape_of(total), exact) for total in totals),
     )
     if ops.is_tensor(count) or count:
         state = vary_alike(state, query, attention.key, attention.value)
@@ -294,13 +295,13 @@ def _in_blocks(
 
 
 def _are_few(query: Tensor, key: Tensor, widest: int) -> bool | Tensor:
-    return ops.shape(query)[2] * ops.shape(key)[2] <= widest
+    return shape_of(query)[2] * shape_of(key)[2] <= widest
 
 
 def _block_size(query: Tensor, key: Tensor) -> int | Tensor:
     """How many queries make a block: none only if there are none."""
-    N, _, T, _ = ops.shape(query)
-    each = N * (query.shape[1] or 1) * ops.shape(key)[2]
+    N, _, T, _ = shape_of(query)
+    each = N * (query.shape[1] or 1) * shape_of(key)[2]
     block = BLOCK_ON_GPU if has_gpu() else BLOCK
     if isinstance(each, int) and isinstance(T, int):
         return min(max(block // max(each, 1), 1), max(T // 8, FEWEST), T)

@@ -15,7 +15,7 @@ from tf_relpos.caches import given
 from tf_relpos.checks import check_boolean, check_whole
 from tf_relpos.graph_relations import check_relations, check_tells_labels_apart
 from tf_relpos.masks import both
-from tf_relpos.tensor_ops import Shape, Tensor
+from tf_relpos.tensor_ops import Shape, Tensor, shape_of
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -158,7 +158,7 @@ class RelationAwareAttention(EdgeAttention):
         if len(relations.shape) == 3 and relations.shape[0] == 1:
             relations = relations[0]
         elif len(relations.shape) > 2 and relations.shape[0] in (1, None) and is_called:
-            sizes = ops.shape(query)[0], *ops.shape(relations)[1:]
+            sizes = shape_of(query)[0], *shape_of(relations)[1:]
             relations = ops.broadcast_to(relations, sizes)
         return {"relations": relations}
 

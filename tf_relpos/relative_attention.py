@@ -17,7 +17,7 @@ from tf_relpos.masks import both
 from tf_relpos.relation_ops import relation_scores
 from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.step_attention import StepAttention
-from tf_relpos.tensor_ops import Tensor, heads_first, is_named, times_transposed
+from tf_relpos.tensor_ops import Tensor, heads_first, is_named, shape_of, times_transposed
 from tf_relpos.windows import Windows
 
 
@@ -157,7 +157,7 @@ class RelativeMultiHeadAttention(StepAttention):
                     query, value, query_mask, value_mask, key_mask, attention_mask, use_causal_mask
                 )
             else:
-                batch = ops.shape(query)[0]
+                batch = shape_of(query)[0]
                 mask = windows.mask(batch, both(value_mask, key_mask), attention_mask)
                 edges["windows"] = windows
         else:

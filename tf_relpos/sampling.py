@@ -23,7 +23,7 @@ from tf_relpos.search import (
     written,
 )
 from tf_relpos.tensor_checks import check_scalar, is_symbolic
-from tf_relpos.tensor_ops import Tensor, float32, known_value, own_rows_at
+from tf_relpos.tensor_ops import Tensor, float32, known_value, own_rows_at, shape_of
 
 
 @without_gradients
@@ -98,7 +98,7 @@ def sample(
     if seed is not None and not isinstance(seed, keras.random.SeedGenerator):
         seed = check_whole("seed", seed, least=0)
     source_ids, limits, L = source_of(model, source_ids, max_length)
-    shape = (ops.shape(source_ids)[0], L)
+    shape = (shape_of(source_ids)[0], L)
     if uniforms is None:
         uniforms = keras.random.uniform(shape, seed=seed, dtype="float32")
     elif seed is not None:
@@ -159,7 +159,7 @@ def _search_one(model, source_ids, pick, limits, longest):
     token and the log-probability of it, `[B]`."""
     memory = model.encode(source_ids)
     pad_id, start_id, end_id = special_ids(model)
-    B = ops.shape(source_ids)[0]
+    B = shape_of(source_ids)[0]
 
     def is_open(index, is_over, tokens, ids, scores, cache):
         return ops.any(~is_over) & (index < longest)

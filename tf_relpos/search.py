@@ -34,7 +34,7 @@ from keras import ops
 from tf_relpos.candidates import special_ids
 from tf_relpos.checks import check_shape, check_whole
 from tf_relpos.tensor_checks import check_ids, check_size
-from tf_relpos.tensor_ops import Tensor
+from tf_relpos.tensor_ops import Tensor, shape_of
 
 SHARED = "shared"  # of all hypotheses of a sentence, whose order they keep
 GROWING = "growing"  # longer at each step, which XLA does not know
@@ -69,7 +69,7 @@ def source_of(model: Any, source_ids: Any, max_length: Any) -> tuple[Tensor, Ten
     source_ids = check_ids("source_ids", source_ids, getattr(model.config, "vocabulary_size", None))
     check_shape("source_ids", source_ids.shape, (None, None))
     source_ids = ops.cast(source_ids, "int32")
-    B, S = ops.shape(source_ids)
+    B, S = shape_of(source_ids)
     if max_length is not None:
         L = check_size("max_length", max_length)
         return source_ids, ops.full((B,), L, dtype="int32"), L
@@ -103,5 +103,5 @@ def weights_read_once(model: Any) -> keras.StatelessScope:
 
 def written(ids: Tensor, tokens: Tensor, index: Tensor) -> Tensor:
     """`ids` `[..., L]` with `tokens` `[...]` at position `index`."""
-    here = ops.arange(ops.shape(ids)[-1], dtype="int32") == index
+    here = ops.arange(shape_of(ids)[-1], dtype="int32") == index
     return ops.where(here, ops.expand_dims(tokens, -1), ids)

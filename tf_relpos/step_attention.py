@@ -14,7 +14,7 @@ from keras import ops
 
 from tf_relpos.attention import EdgeAttention
 from tf_relpos.projections import is_plain, product
-from tf_relpos.tensor_ops import Tensor, rows_at, times_transposed
+from tf_relpos.tensor_ops import Tensor, rows_at, shape_of, times_transposed
 
 
 class StepAttention(EdgeAttention):
@@ -139,7 +139,7 @@ class StepAttention(EdgeAttention):
     def _additive_step_scores(self, query: Tensor, keys: Tensor, K: Any) -> Tensor:
         """`[B, N, K, S]` of queries `[B, N, K, H]` at one position, whose edges are in the keys
         `[B, N, S, H]` already: with a tensor K times as large as these."""
-        N, S, H = self.num_heads, ops.shape(keys)[2], self.key_dim
+        N, S, H = self.num_heads, shape_of(keys)[2], self.key_dim
         queries = ops.reshape(query, (-1, K, 1, H))
         pairs = ops.tanh(queries + ops.reshape(keys, (-1, 1, S, H)))
         vectors = ops.cast(ops.convert_to_tensor(self.compatibility_vectors), query.dtype)

@@ -32,10 +32,28 @@ def float32(value: Any) -> Tensor:
 
 def has_value(x: Tensor) -> bool:
     """Whether this runs eagerly, or on PyTorch, whose exports follow Python's own loops."""
-    return (
-        keras.backend.backend() == "torch"
-        or known_value(x[(slice(0, 1),) * len(x.shape)]) is not None
-    )
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return not tf.is_symbolic_tensor(x)
+    return backend == "torch" or known_value(x[(slice(0, 1),) * len(x.shape)]) is not None
+
+
+def shape_of(x: Tensor) -> tuple[Any, ...]:
+    """The sizes of its axes, as `ops.shape` has them: those that a graph does not know are scalars.
+
+    TensorFlow makes them by two operations, not by one and four more for each such size: of
+    attention that does not know lengths, sizes would be half of the graph.
+    """
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        if isinstance(x, tf.Tensor) and x.shape.rank is not None and None in list(x.shape):
+            sizes = tf.unstack(tf.shape(x))
+            return tuple(size if n is None else n for n, size in zip(x.shape, sizes, strict=True))
+    found: tuple[Any, ...] = ops.shape(x)
+    return found
 
 
 def is_named(size: Any) -> bool:
@@ -133,11 +151,11 @@ def own_rows_at(x: Tensor, indices: Tensor) -> Tensor:
         import tensorflow as tf
 
         return tf.gather(x, indices, batch_dims=1)
-    shape = ops.shape(x)
+    shape = shape_of(x)
     first_rows = ops.expand_dims(ops.arange(shape[0], dtype="int32") * shape[1], 1)
     rows = ops.reshape(first_rows + ops.cast(indices, "int32"), (-1,))
     selected = ops.take(ops.reshape(x, (shape[0] * shape[1], *shape[2:])), rows, axis=0)
-    return ops.reshape(selected, (shape[0], ops.shape(indices)[1], *shape[2:]))
+    return ops.reshape(selected, (shape[0], shape_of(indices)[1], *shape[2:]))
 
 
 def number_at(x: Tensor, indices: Tensor) -> Tensor:

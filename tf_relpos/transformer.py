@@ -23,7 +23,7 @@ from tf_relpos.lean_layers import Dropout, LayerNormalization
 from tf_relpos.parts import freeze_parts, give_own_policies, own_policies
 from tf_relpos.positions import SinusoidalPositionEncoding
 from tf_relpos.tensor_checks import check_ids
-from tf_relpos.tensor_ops import Tensor
+from tf_relpos.tensor_ops import Tensor, shape_of
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -244,7 +244,7 @@ class Transformer(keras.Model):
             the hypothesis.
         """
         keys, _ = memory["keys_values"][0]
-        B, (N, H) = ops.shape(keys)[0], (keys.shape[1], keys.shape[3])
+        B, (N, H) = shape_of(keys)[0], (keys.shape[1], keys.shape[3])
         kind, length = "fixed", max_length
         if ops.is_tensor(max_length):
             # Zero, but not a 0 that the graph knows of: a loop could not change such a length.
@@ -275,7 +275,7 @@ class Transformer(keras.Model):
         check_shape("token_ids", token_ids.shape, sizes)
         window = self.config.attention_window
         ancestors, past = _here(cache["ancestors"], index, window, grows=kind == "growing")
-        B, K = ops.shape(token_ids)
+        B, K = shape_of(token_ids)
         x = self._embed(ops.reshape(token_ids, (-1, 1)), False, index)
         x = ops.reshape(x, (-1, self.config.model_dim))
         source_bias = _bias(memory["mask"][:, None, None])
@@ -309,7 +309,7 @@ class Transformer(keras.Model):
 def _here(ancestors, index, window, grows):
     """The ancestors `[B, K, L]` with those at position `index`, the hypotheses themselves, and the
     `Past` that they make; of the positions in the window, if there is one."""
-    B, K, L = ops.shape(ancestors)
+    B, K, L = shape_of(ancestors)
     own = ops.reshape(ops.arange(K, dtype="int32"), (1, K, 1))
     if grows:
         ancestors = ops.concatenate([ancestors, ops.broadcast_to(own, (B, K, 1))], axis=2)
@@ -320,9 +320,9 @@ def _here(ancestors, index, window, grows):
     if not grows:
         is_own = is_own & ops.expand_dims(places <= index, -1)
     if window is not None:
-        places = ops.arange(ops.shape(ancestors)[2], dtype="int32")
+        places = ops.arange(shape_of(ancestors)[2], dtype="int32")
         is_own = is_own & ops.expand_dims(index - places <= window, -1)
-    entries = K * ops.shape(ancestors)[2]
+    entries = K * shape_of(ancestors)[2]
     bias = _bias(ops.reshape(is_own, (B, 1, K, entries)))
     places = ops.arange(entries, dtype="int32") // K
     return ancestors, Past(K, bias, places - index, None if grows else places == index)

@@ -16,13 +16,7 @@ from keras import ops
 from tf_relpos.label_sums import sum_positions
 from tf_relpos.relations import Relations, is_shared, tensors_of
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import (
-    Tensor,
-    exact_dtype,
-    has_gpu,
-    int32_labels,
-    with_gradient,
-)
+from tf_relpos.tensor_ops import Tensor, exact_dtype, has_gpu, int32_labels, shape_of, with_gradient
 
 
 def scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:
@@ -46,9 +40,9 @@ def _times_each_position(x: Tensor, a: Tensor, table: Tensor) -> Tensor:
     or in N T of B, if the table has heads."""
     if len(table.shape) == 3:
         return ops.swapaxes(ops.matmul(ops.swapaxes(x, 1, 2), a), 1, 2)
-    N, B, T, columns = ops.shape(x)
+    N, B, T, columns = shape_of(x)
     x = ops.swapaxes(ops.reshape(x, (N * B, T, columns)), 0, 1)
-    return ops.reshape(ops.swapaxes(ops.matmul(x, a), 0, 1), (N, B, T, ops.shape(a)[-1]))
+    return ops.reshape(ops.swapaxes(ops.matmul(x, a), 0, 1), (N, B, T, shape_of(a)[-1]))
 
 
 def _vector_axes(table: Tensor, a: Tensor) -> str:
@@ -81,11 +75,11 @@ def _vectors_of_positions(positions: RelativePositions, table: Tensor) -> Tensor
 
     def gradient(inputs: Any, saved: None, by_vectors: Tensor) -> tuple[Tensor]:
         table, *tensors = inputs
-        shape = ops.shape(by_vectors)
+        shape = shape_of(by_vectors)
         pairs = ops.reshape(by_vectors, (-1, *shape[-3:]))  # [N, T, S, H], or of one head
         sums = sum_positions(pairs, from_tensors(*tensors))
         sums = ops.cast(ops.sum(ops.cast(sums, exact_dtype(sums)), axis=1), table.dtype)
-        return (ops.reshape(sums, (*shape[:-3], *ops.shape(sums)[1:])),)
+        return (ops.reshape(sums, (*shape[:-3], *shape_of(sums)[1:])),)
 
     return with_gradient(take, gradient, table, *tensors)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from tf_relpos.masks import visible, with_axes
-from tf_relpos.tensor_ops import Tensor
+from tf_relpos.tensor_ops import Tensor, shape_of
 
 # Queries that share a window of keys, where the window reaches less far: smaller blocks compute
 # fewer pairs that nobody sees, larger ones make better products.
@@ -54,18 +54,18 @@ class Windows(NamedTuple):
     def blocks(self, x: Tensor) -> Tensor:
         """Queries `[B, T, ...]` as `[B*M, C, ...]`."""
         x = _fit(x, self.number * self.size)
-        return ops.reshape(x, (-1, self.size, *ops.shape(x)[2:]))
+        return ops.reshape(x, (-1, self.size, *shape_of(x)[2:]))
 
     def join(self, x: Tensor) -> Tensor:
         """`[B*M, C, ...]` as `[B, T, ...]`."""
-        x = ops.reshape(x, (-1, self.number * self.size, *ops.shape(x)[2:]))
+        x = ops.reshape(x, (-1, self.number * self.size, *shape_of(x)[2:]))
         return x[:, : self.num_queries]
 
     def slide(self, x: Tensor) -> Tensor:
         """Keys `[B, S, ...]` as windows `[B*M, W, ...]`, zeros where there is no key."""
         pieces = 2 if self.causal else 3  # of C positions, as W <= 3 C
         rows = self.number + pieces - 1
-        B, _, *rest = ops.shape(x)
+        B, _, *rest = shape_of(x)
         x = ops.concatenate([ops.zeros((B, self.reach, *rest), x.dtype), x], axis=1)
         x = ops.reshape(_fit(x, rows * self.size), (B, rows, self.size, *rest))
         x = ops.concatenate([x[:, i : i + self.number] for i in range(pieces)], axis=2)
@@ -91,7 +91,7 @@ class Windows(NamedTuple):
         pairs = ops.cast(with_axes(attention_mask, 4), "int32")
         is_of_any_query = pairs.shape[2] == 1
         T = 1 if is_of_any_query else self.num_queries
-        pairs = ops.broadcast_to(pairs, (B, ops.shape(pairs)[1], T, self.num_keys))
+        pairs = ops.broadcast_to(pairs, (B, shape_of(pairs)[1], T, self.num_keys))
         if is_of_any_query:
             pairs = ops.transpose(self.slide(ops.transpose(pairs, (0, 3, 1, 2))), (0, 2, 3, 1))
         else:
@@ -100,7 +100,7 @@ class Windows(NamedTuple):
 
     def _of_pairs(self, x: Tensor) -> Tensor:
         """`[B, N, T, S]` as `[B*M, N, C, W]`."""
-        B, N, _, S = ops.shape(x)
+        B, N, _, S = shape_of(x)
         x = self.blocks(ops.transpose(x, (0, 2, 1, 3)))  # [B*M, C, N, S]
         x = ops.reshape(x, (B, self.number, self.size, N, S))
         keys = ops.expand_dims(ops.arange(self.number, dtype="int32") * self.size, 1)
@@ -116,5 +116,5 @@ class Windows(NamedTuple):
 def _fit(x: Tensor, length: int | Tensor) -> Tensor:
     """`x` `[B, T, ...]` cut to `length` positions, or with zeros up to them."""
     x = x[:, :length]
-    B, T, *rest = ops.shape(x)
+    B, T, *rest = shape_of(x)
     return ops.concatenate([x, ops.zeros((B, length - T, *rest), x.dtype)], axis=1)

@@ -1,6 +1,7 @@
 """Adam by TensorFlow's own operation."""
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -15,30 +16,37 @@ class Adam(keras.optimizers.Adam):
     Reference: Kingma and Ba 2015, section 2: the order of computation with alpha_t.
     """
 
-    _rate: tf.Tensor | None = None
+    _scalars: Callable[[str], dict[str, tf.Tensor]] | None = None
 
     def apply(self, grads: Sequence[Any], trainable_variables: Any = None) -> Any:
-        self._rate = None
+        self._scalars = None
         return super().apply(grads, trainable_variables)
 
     def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
         if self.amsgrad:
             super().update_step(gradient, variable, learning_rate)
             return
-        if self._rate is None:  # the same for all variables
-            step = tf.cast(tf.convert_to_tensor(self.iterations) + 1, tf.float32)
-            corrected = tf.sqrt(1.0 - self.beta_2**step) / (1.0 - self.beta_1**step)
-            self._rate = tf.cast(learning_rate, tf.float32) * corrected
+        if self._scalars is None:  # made once, for all variables
+            self._scalars = functools.cache(functools.partial(self._scalars_of, learning_rate))
         index = self._get_variable_index(variable)
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
             m=self._momentums[index].value.handle,
             v=self._velocities[index].value.handle,
-            beta1_power=0.0,  # the rate has been corrected
-            beta2_power=0.0,
-            lr=tf.cast(self._rate, variable.dtype),
-            beta1=self.beta_1,
-            beta2=self.beta_2,
-            epsilon=self.epsilon,
             grad=tf.cast(tf.convert_to_tensor(gradient), variable.dtype),
+            **self._scalars(variable.dtype),
         )
+
+    def _scalars_of(self, learning_rate: Any, dtype: str) -> dict[str, tf.Tensor]:
+        """What is the same for all variables of a type, by the arguments of the operation."""
+        step = tf.cast(tf.convert_to_tensor(self.iterations) + 1, tf.float32)
+        corrected = tf.sqrt(1.0 - self.beta_2**step) / (1.0 - self.beta_1**step)
+        scalars = {
+            "beta1_power": 0.0,  # the rate is corrected already
+            "beta2_power": 0.0,
+            "lr": tf.cast(learning_rate, tf.float32) * corrected,
+            "beta1": self.beta_1,
+            "beta2": self.beta_2,
+            "epsilon": self.epsilon,
+        }
+        return {name: tf.cast(value, dtype) for name, value in scalars.items()}

@@ -13,7 +13,7 @@ from tests.support.layer_checks import (
     gradient_function,
     to_numpy,
 )
-from tf_relpos import label_sums, relation_ops
+from tf_relpos import fused_passes, label_sums, relation_ops
 from tf_relpos.relation_ops import choose_implementation
 from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import heads_first, heads_last
@@ -45,7 +45,8 @@ OPERATIONS = {
     "values": (relation_values, reference.relation_values, (B, N, T, S), (B, T, N, H)),
 }
 
-# One row for all sentences and heads, rows of N, or numbers where they are.
+# One row for all sentences and heads, rows of N, or numbers where they are. Functions that a graph
+# has once have the first, too.
 PICKING = pytest.mark.parametrize("picking", ["row", "rows", "in_place"])
 # Which labels are picked from is not asked where vectors of all pairs are made.
 WAYS = pytest.mark.parametrize(
@@ -55,6 +56,7 @@ WAYS = pytest.mark.parametrize(
         ("bucketed", "row"),
         ("bucketed", "rows"),
         ("bucketed", "in_place"),
+        pytest.param("bucketed", "once", marks=pytest.mark.tensorflow_only),
     ],
 )
 
@@ -63,6 +65,8 @@ def pick_by(picking, monkeypatch):
     monkeypatch.setattr(label_sums, "picks_in_place", lambda: picking == "in_place")
     if picking == "rows":
         monkeypatch.setattr(label_sums, "CACHE_LINE", 4 * N)
+    if picking == "once":
+        monkeypatch.setattr(fused_passes, "are_fused", lambda: True)
 
 
 def operands(rng, operation, layout, form, lowest=-1):
@@ -256,6 +260,34 @@ def test_rows_are_a_cache_line_long_or_half_of_one(rng, lengths, dtype, line):
             np.einsum("nbts,tsr->nbtr", expected, one_hot),
             tolerance=1e-5 if dtype == "float32" else 0.03,
         )
+
+
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize("are_wanted", [False, True])
+def test_all_layers_call_what_picks_and_what_adds_up(rng, are_wanted):
+    """Two functions, whatever the number of layers, forward and backward."""
+    import tensorflow as tf
+
+    table = tf.constant(rng.normal(size=(R, H)).astype("float32"))
+
+    def gradient(x):
+        with tf.GradientTape() as tape, fused_passes.fused_passes(are_wanted):
+            tape.watch(x)
+            y = x
+            for _ in range(3):
+                positions = RelativePositions(T, T, R // 2)
+                scores = relation_ops.relation_scores(y, positions, table, "bucketed")
+                y = relation_ops.relation_values(scores, positions, table, "bucketed")
+            total = tf.reduce_sum(y)
+        with fused_passes.fused_passes(are_wanted):
+            return tape.gradient(total, x)
+
+    unknown = tf.TensorSpec([N, None, T, H])
+    graph = tf.function(gradient).get_concrete_function(unknown).graph.as_graph_def()
+    called = [call.attr["f"].func.name for call in graph.node if call.op == "PartitionedCall"]
+    assert len(called) == (12 if are_wanted else 0)
+    assert len(set(called)) == (2 if are_wanted else 0)
+    assert (len(graph.node) < 300) == are_wanted, len(graph.node)
 
 
 @WAYS

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from tests.support.layer_checks import to_numpy
-from tf_relpos.tensor_ops import own_rows_at, picks_in_place, rows_at, with_gradient
+from tf_relpos.tensor_ops import own_rows_at, picks_in_place, rows_at, shape_of, with_gradient
 
 
 def test_rows_by_their_indices(rng):
@@ -23,6 +23,30 @@ def test_rows_of_each_sentence(rng, shape):
     expected = np.stack([own[rows] for own, rows in zip(x, indices, strict=True)])
     found = own_rows_at(*map(keras.ops.convert_to_tensor, (x, indices)))
     np.testing.assert_array_equal(to_numpy(found), expected)
+
+
+def test_sizes_that_are_known_are_numbers():
+    assert shape_of(np.zeros((3, 0))) == (3, 0)
+    assert shape_of(keras.ops.ones((2,))) == (2,)
+    assert shape_of(keras.KerasTensor((None, 4))) == (None, 4)
+
+
+@pytest.mark.tensorflow_only
+def test_sizes_that_are_not_known_are_tensors_of_two_operations():
+    import tensorflow as tf
+
+    found = []
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 3, None])])
+    def sizes(x):
+        shape = shape_of(x)
+        found.append((shape[1], [operation.type for operation in x.graph.get_operations()]))
+        return [shape[0], shape[2]]
+
+    np.testing.assert_array_equal(sizes(tf.zeros((5, 3, 0))), [5, 0])
+    ((known, operations),) = found
+    assert known == 3
+    assert operations == ["Placeholder", "Shape", "Unpack"]
 
 
 @pytest.mark.tensorflow_only
