@@ -14,7 +14,11 @@ from keras import ops
 from tf_relpos.label_sums import pick_by_label, sum_by_label
 from tf_relpos.relations import Relations
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import Tensor, shape_of
+from tf_relpos.tensor_ops import Tensor, is_named, shape_of
+
+# So many labels are left whole where lengths are not known: to see how far these reach takes
+# operations.
+FEW = 64
 
 
 def scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:
@@ -75,12 +79,18 @@ def _rows(x: Tensor, table: Tensor) -> Tensor:
 
 
 def _within_reach(relations: Relations, table: Tensor) -> tuple[Relations, Tensor]:
-    """Without the labels of distances that no pair has, where lengths are known."""
+    """Positions and table without the labels of distances that no pair has."""
     if not isinstance(relations, RelativePositions):
         return relations, table
     T, S, k, offset = relations
-    if k == 0 or not all(isinstance(size, int) for size in (T, S, offset)):
+    if k == 0 or not isinstance(offset, int) or is_named(T) or is_named(S):
         return relations, table
-    nearest = min(k, max(T + offset, S - min(offset, 0)))
+    ahead = S - min(offset, 0)
+    if isinstance(T, int) and isinstance(S, int):
+        nearest = min(k, max(T + offset, ahead))
+    elif table.shape[-2] > FEW:
+        nearest = ops.minimum(k, ops.maximum(ops.maximum(T + offset, ahead), 1))
+    else:
+        return relations, table
     table = table[..., k - nearest : k + nearest + 1, :]
     return relations._replace(max_relative_position=nearest), table

@@ -58,9 +58,9 @@ def operations(kind, count):
     return len(graph.get_operations())
 
 
-def test_a_variable_has_a_quarter_of_the_operations():
+def test_a_variable_has_a_sixth_of_the_operations():
     more = [operations(kind, 21) - operations(kind, 1) for kind in (keras.optimizers.Adam, Adam)]
-    assert more[0] > 3.7 * more[1] > 0, more
+    assert more[0] > 6 * more[1] > 0, more
 
 
 def test_a_model_compiled_with_it_can_be_saved(tmp_path):
@@ -95,3 +95,25 @@ def test_what_keras_s_takes(rng, options, dtype):
         rtol=0.1 if dtype == "bfloat16" else 1e-4,
         atol=0.05 if dtype == "bfloat16" else 1e-5,
     )
+
+
+@pytest.mark.parametrize("mode", ["eager", "graph"])
+def test_double_precision_is_that_of_the_formula(rng, mode):
+    """Kingma and Ba 2015, algorithm 1, but for the rate, which is in single precision."""
+    start, grads = rng.normal(size=4), rng.normal(size=(50, 4))
+    variable = keras.Variable(start, dtype="float64")
+    optimizer = Adam(0.1, beta_1=0.9, beta_2=0.999, epsilon=1e-7)
+    optimizer.build([variable])
+
+    def apply(grad):
+        optimizer.apply([grad], [variable])
+
+    for grad in grads:
+        (apply if mode == "eager" else tf.function(apply))(tf.constant(grad))
+    beta_1, beta_2, m, v = 0.9, 0.999, 0.0, 0.0
+    powers = np.float32([beta_1, beta_2])
+    for step, grad in enumerate(grads, start=1):
+        m, v = beta_1 * m + (1 - beta_1) * grad, beta_2 * v + (1 - beta_2) * grad**2
+        first, second = np.float32(1) - powers ** np.float32(step)
+        start -= np.float32(0.1) * np.sqrt(second) / first * m / (np.sqrt(v) + 1e-7)
+    np.testing.assert_allclose(variable.numpy(), start, rtol=0, atol=2e-7)
