@@ -43,7 +43,7 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
 
     It should be one of a module: whatever calls it shares what is compiled.
     """
-    return _compiled(function) if are_fused() else function
+    return _compiled_function(function) if are_fused() else function
 
 
 def made_once(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,18 +52,18 @@ def made_once(function: Callable[..., Any]) -> Callable[..., Any]:
 
     It should be one of a module, of many operations that take little time.
     """
-    return _called(function) if are_fused() else function
+    return _called_function(function) if are_fused() else function
 
 
 @functools.cache
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def _compiled_function(function: Callable[..., Any]) -> Callable[..., Any]:
     import tensorflow as tf
 
     return tf.function(function, jit_compile=True, autograph=False)
 
 
 @functools.cache
-def _called(function: Callable[..., Any]) -> Callable[..., Any]:
+def _called_function(function: Callable[..., Any]) -> Callable[..., Any]:
     import tensorflow as tf
 
     # Or TensorFlow would copy the operations to where they are called, before it runs the graph.
