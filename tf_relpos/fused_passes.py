@@ -43,7 +43,7 @@ def fused(function: Callable[..., Any]) -> Callable[..., Any]:
 
     It should be one of a module: whatever calls it shares what is compiled.
     """
-    return _compiled_function(function) if are_fused() else function
+    return _function(function, is_compiled=True) if are_fused() else function
 
 
 def made_once(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,20 +52,18 @@ def made_once(function: Callable[..., Any]) -> Callable[..., Any]:
 
     It should be one of a module, of many operations that take little time.
     """
-    return _called_function(function) if are_fused() else function
+    return _function(function, is_compiled=False) if are_fused() else function
 
 
 @functools.cache
-def _compiled_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    import tensorflow as tf
-
-    return tf.function(function, jit_compile=True, autograph=False)
-
-
-@functools.cache
-def _called_function(function: Callable[..., Any]) -> Callable[..., Any]:
+def _function(function: Callable[..., Any], is_compiled: bool) -> Callable[..., Any]:
     import tensorflow as tf
 
     # Or TensorFlow would copy the operations to where they are called, before it runs the graph.
-    attributes = {"_noinline": True}
-    return tf.function(function, autograph=False, experimental_attributes=attributes)
+    attributes = None if is_compiled else {"_noinline": True}
+    return tf.function(
+        function,
+        jit_compile=is_compiled or None,
+        autograph=False,
+        experimental_attributes=attributes,
+    )

@@ -185,12 +185,11 @@ class TranslationTrainer(keras.Model):
             self.optimizer.scale_loss,
             is_compiled=self.xla != "nothing",
         )
-        are_fused = self.xla == "passes"
         with (
             tf.GradientTape() as tape,
             keras.StatelessScope(state_mapping=random_states),
             lengths_up_to(self.longest),
-            fused_passes(are_fused),
+            fused_passes(self.xla == "passes"),
         ):
             hidden = self.transformer.hidden(inputs, training=True)
             columns = self.transformer.columns()
@@ -198,7 +197,7 @@ class TranslationTrainer(keras.Model):
             labels, hidden, columns, total_tokens, at_once=self.xla == "model"
         )
         variables = [variable.value for variable in self.transformer.trainable_variables]
-        with fused_passes(are_fused):
+        with fused_passes(self.xla == "passes"):
             grads = tape.gradient([hidden, columns], variables, output_gradients=by_both)
         positions = tf.size(labels) + tf.size(batch["source_ids"])
         logs = {
