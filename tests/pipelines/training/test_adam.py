@@ -89,12 +89,22 @@ def test_what_keras_s_takes(rng, options, dtype):
         for step in steps:
             optimizer.apply([tf.cast(step, dtype)], [variable])
         found.append(keras.ops.convert_to_numpy(keras.ops.cast(variable, "float32")))
-    np.testing.assert_allclose(
-        found[1],
-        found[0],
-        rtol=0.1 if dtype == "bfloat16" else 1e-4,
-        atol=0.05 if dtype == "bfloat16" else 1e-5,
-    )
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision_in_which_beta_2_is_1(rng, dtype):
+    found = []
+    steps = rng.normal(size=(20, 4))
+    for kind in (keras.optimizers.Adam, Adam):
+        variable = keras.Variable(np.ones(4), dtype=dtype)
+        optimizer = kind(0.01, beta_2=0.9999)
+        optimizer.build([variable])
+        for step in steps:
+            optimizer.apply([tf.cast(step, dtype)], [variable])
+        found.append(keras.ops.convert_to_numpy(keras.ops.cast(variable, "float32")))
+    np.testing.assert_array_equal(found[1], found[0])
+    assert np.all(np.abs(found[1] - 1) < 0.5)
 
 
 @pytest.mark.parametrize("mode", ["eager", "graph"])
