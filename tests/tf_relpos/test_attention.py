@@ -333,6 +333,10 @@ def test_a_projection_may_have_a_precision_of_its_own(rng, base, part, other):
     assert_close(layer(x, x), exact(x, x), tolerance=0.03)
     cache = layer.compute_cache(x)
     assert_close(layer(x, x, cache=cache)[0], exact(x, x), tolerance=0.03)
+    again = RelativeMultiHeadAttention.from_config(layer.get_config())
+    again.build(x.shape, x.shape)
+    again.set_weights(layer.get_weights())
+    assert np.array_equal(to_numpy(again(x, x)), to_numpy(layer(x, x)))
 
 
 @pytest.mark.tensorflow_only

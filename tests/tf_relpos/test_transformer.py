@@ -491,7 +491,7 @@ def test_a_model_that_was_never_called_can_be_searched(rng):
         assert_close(found, expected, tolerance=1e-6)
 
 
-def test_parts_may_have_a_precision_of_their_own(rng):
+def test_parts_may_have_a_precision_of_their_own(rng, tmp_path):
     model = make_model(rng)
     policies = keras.dtype_policies.DTypePolicyMap("mixed_bfloat16")
     for part in ("encoder_0/self_attention_norm", "decoder_0/cross_attention/key"):
@@ -502,6 +502,9 @@ def test_parts_may_have_a_precision_of_their_own(rng):
     mixed.set_weights(model.get_weights())
     assert_close(mixed(inputs), model(inputs), tolerance=0.1)
     assert beam_search(mixed, inputs["source_ids"], 2, max_length=3)[0].shape == (B, 2, 3)
+    mixed.save(tmp_path / "mixed.keras")
+    again = keras.models.load_model(tmp_path / "mixed.keras")
+    assert np.array_equal(numpy(again(inputs)), numpy(mixed(inputs)))
 
 
 def test_caches_and_tokens_of_another_batch_are_refused(rng):
