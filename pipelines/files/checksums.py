@@ -1,6 +1,8 @@
 """Checksums of the files of a directory, in a file beside them that `sha256sum --check` reads."""
 
+import contextlib
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 
 from pipelines.errors import InputError
@@ -37,16 +39,39 @@ def verify(directory: Path, *names: str) -> None:
         Damaged: one differs, or is missing.
         InputError: one cannot be read for another reason, which may pass.
     """
-    try:
-        sums = _checksums(directory / CHECKSUMS)
+    with _told_apart(directory):
         for name in names:
-            if name not in sums:
-                raise Damaged(f"{directory / CHECKSUMS} is damaged: {name} is not in it")
-            if sums[name] != _digest(directory / name):
-                raise Damaged(f"{directory / name} is damaged: its checksum does not match")
+            _compare(directory / name, _digest(directory / name))
+
+
+def read_verified(path: Path) -> bytes:
+    """What a file holds, which is compared with its checksum.
+
+    Raises:
+        Damaged, InputError: as `verify`.
+    """
+    with _told_apart(path.parent):
+        content = path.read_bytes()
+        _compare(path, hashlib.sha256(content).hexdigest())
+        return content
+
+
+@contextlib.contextmanager
+def _told_apart(directory: Path) -> Iterator[None]:
+    """Raises what `verify` does where a file cannot be read."""
+    try:
+        yield
     except OSError as error:
         kind = Damaged if isinstance(error, FileNotFoundError) else InputError
         raise kind(f"{error.filename or directory} cannot be read: {error.strerror}") from error
+
+
+def _compare(path: Path, digest: str) -> None:
+    sums = _checksums(path.parent / CHECKSUMS)
+    if path.name not in sums:
+        raise Damaged(f"{path.parent / CHECKSUMS} is damaged: {path.name} is not in it")
+    if sums[path.name] != digest:
+        raise Damaged(f"{path} is damaged: its checksum does not match")
 
 
 def _checksums(path: Path) -> dict[str, str]:

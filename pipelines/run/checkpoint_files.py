@@ -21,7 +21,7 @@ import numpy as np
 
 from pipelines.errors import InputError, first_line
 from pipelines.files.atomic import new_directory
-from pipelines.files.checksums import Damaged, verify, write_checksums
+from pipelines.files.checksums import Damaged, read_verified, verify, write_checksums
 
 if TYPE_CHECKING:
     import keras
@@ -79,9 +79,9 @@ def read_state(path: Path) -> dict[str, Any]:
     Raises:
         Damaged: it is missing, or is not what was written.
     """
-    verify(path, STATE)
+    content = read_verified(path / STATE)
     try:
-        state = json.loads((path / STATE).read_text(encoding="utf-8"))
+        state = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise Damaged(f"{path / STATE} cannot be read: {first_line(error)}") from error
     if not isinstance(state, dict) or "step" not in state:

@@ -11,8 +11,8 @@ import tensorflow as tf
 @keras.saving.register_keras_serializable(package="tf_relpos")
 class Adam(keras.optimizers.Adam):
     """Keras's, by the operation that updates the two moments and the weights of a variable in one
-    pass. A graph has a sixth of the operations, and is made sooner. It takes `beta_2` in the precision
-    of the variable: those of half precision, in which 0.999 is 1, are left to Keras's.
+    pass. A graph has a sixth of the operations, and is made sooner. The operation takes `beta_2` in
+    the precision of the variable: one in half precision, where 0.999 is 1, is left to Keras's.
 
     Reference: Kingma and Ba 2015, section 2: the order of computation with alpha_t.
     """

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from pipelines.command_line import show_log
 from pipelines.config import RunConfig
 from pipelines.data.dataset import TokenizedCorpus
 from pipelines.exporters.versions import new_version
+from pipelines.files import checksums
 from pipelines.files.checksums import sha256
 from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import RunDirectory
@@ -464,6 +466,38 @@ def test_reading_is_safe_while_old_checkpoints_go(run, trained):
         assert all(np.all(w == steps[-1]) for w in reader.get_weights())
     writer.join()
     assert steps == sorted(steps) and len(set(steps)) > 1
+
+
+@pytest.mark.parametrize("name", ["SHA256SUMS", "state.json", "model.weights.h5"])
+def test_a_checkpoint_may_go_while_it_is_read(run, trained, name, monkeypatch):
+    """At the moment before one of its files is opened, because there is a newer one."""
+    model, old = trained[0], run.checkpoints.path / "step-00000002"
+    read_bytes, checksums_of = Path.read_bytes, checksums._checksums
+    newer = iter([3])
+
+    def gone(path):
+        if path == old / name:
+            for step in newer:  # once, as saving reads it as well
+                save(run, trained, step, keep=1)
+
+    def read(path):
+        gone(path)
+        return read_bytes(path)
+
+    def sums(path):
+        gone(path)
+        return checksums_of(path)
+
+    def load_weights(path):
+        gone(path)
+        return type(model).load_weights(model, path)
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    monkeypatch.setattr(checksums, "_checksums", sums)
+    monkeypatch.setattr(model, "load_weights", load_weights)
+    assert run.checkpoints.load(model) == 3
+    assert not old.exists()
+    assert all(np.all(w == 3) for w in model.get_weights())
 
 
 # Command lines
