@@ -8,7 +8,7 @@ import signal
 import zlib
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-# What is compiled for a test runs once or twice. On CPUs that takes two thirds of the time so.
+# What is compiled for a test runs once or twice: not optimized, and by what compiles in less time.
 os.environ.setdefault(
     "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 )

@@ -41,8 +41,7 @@ def own_policies(layer: keras.layers.Layer) -> dict[str, Any]:
     default = policy.default_policy if is_map else policy
     own = {}
     for part in layer._flatten_layers(include_self=False):
-        is_named = part.built and part.path  # unlike the softmax, which has no weights
-        is_other = is_map and is_named and part.dtype_policy not in (default, policy)
+        is_other = is_map and part.path and part.dtype_policy not in (default, policy)
         if is_other or part.quantization_mode is not None:
             _check_is_told_by_policy(part)
             pattern = f"(.*/)?[^/]+{re.escape(part.path.removeprefix(layer.path))}"

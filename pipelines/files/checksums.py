@@ -39,9 +39,10 @@ def verify(directory: Path, *names: str) -> None:
         Damaged: one differs, or is missing.
         InputError: one cannot be read for another reason, which may pass.
     """
-    with _told_apart(directory):
+    with _reading(directory):
+        sums = _checksums(directory / CHECKSUMS)
         for name in names:
-            _compare(directory / name, _digest(directory / name))
+            _compare(directory / name, _digest(directory / name), sums)
 
 
 def read_verified(path: Path) -> bytes:
@@ -50,14 +51,15 @@ def read_verified(path: Path) -> bytes:
     Raises:
         Damaged, InputError: as `verify`.
     """
-    with _told_apart(path.parent):
+    with _reading(path.parent):
+        sums = _checksums(path.parent / CHECKSUMS)
         content = path.read_bytes()
-        _compare(path, hashlib.sha256(content).hexdigest())
+        _compare(path, hashlib.sha256(content).hexdigest(), sums)
         return content
 
 
 @contextlib.contextmanager
-def _told_apart(directory: Path) -> Iterator[None]:
+def _reading(directory: Path) -> Iterator[None]:
     """Raises what `verify` does where a file cannot be read."""
     try:
         yield
@@ -66,8 +68,7 @@ def _told_apart(directory: Path) -> Iterator[None]:
         raise kind(f"{error.filename or directory} cannot be read: {error.strerror}") from error
 
 
-def _compare(path: Path, digest: str) -> None:
-    sums = _checksums(path.parent / CHECKSUMS)
+def _compare(path: Path, digest: str, sums: dict[str, str]) -> None:
     if path.name not in sums:
         raise Damaged(f"{path.parent / CHECKSUMS} is damaged: {path.name} is not in it")
     if sums[path.name] != digest:

@@ -146,7 +146,7 @@ def test_python_runs(path, tmp_path):
 
 
 def runnable(path):
-    """The blocks of a page, long sequences and trainings cut short.
+    """The blocks of a page, long sequences cut short.
 
     But for those that test_backends runs, and that need KerasHub where it is not installed.
     """
@@ -154,7 +154,7 @@ def runnable(path):
     if importlib.util.find_spec("keras_hub") is None:
         left_out.append("keras_hub")
     return [
-        re.sub(r"epochs=\d+", "epochs=1", code.replace("16384", "1024"))
+        code.replace("16384", "1024")
         for code in blocks(path, "python")
         if not any(name in code for name in left_out)
     ]

@@ -472,29 +472,23 @@ def test_reading_is_safe_while_old_checkpoints_go(run, trained):
 def test_a_checkpoint_may_go_while_it_is_read(run, trained, name, monkeypatch):
     """At the moment before one of its files is opened, because there is a newer one."""
     model, old = trained[0], run.checkpoints.path / "step-00000002"
-    read_bytes, checksums_of = Path.read_bytes, checksums._checksums
     newer = iter([3])
 
-    def gone(path):
-        if path == old / name:
-            for step in newer:  # once, as saving reads it as well
-                save(run, trained, step, keep=1)
+    def going_before(read):
+        def read_what_is_left(path):
+            if path == old / name:
+                for step in newer:  # once, as saving reads it as well
+                    save(run, trained, step, keep=1)
+            return read(path)
 
-    def read(path):
-        gone(path)
-        return read_bytes(path)
+        return read_what_is_left
 
-    def sums(path):
-        gone(path)
-        return checksums_of(path)
-
-    def load_weights(path):
-        gone(path)
-        return type(model).load_weights(model, path)
-
-    monkeypatch.setattr(Path, "read_bytes", read)
-    monkeypatch.setattr(checksums, "_checksums", sums)
-    monkeypatch.setattr(model, "load_weights", load_weights)
+    for owner, function in (
+        (Path, "read_bytes"),
+        (checksums, "_checksums"),
+        (model, "load_weights"),
+    ):
+        monkeypatch.setattr(owner, function, going_before(getattr(owner, function)))
     assert run.checkpoints.load(model) == 3
     assert not old.exists()
     assert all(np.all(w == 3) for w in model.get_weights())
