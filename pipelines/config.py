@@ -58,7 +58,7 @@ class CorpusConfig:
     already cut into subwords; unigram unless given"""
     max_length: int = 256
     """pairs with more subwords on a side are dropped, the end mark included"""
-    num_shapes: int = 24
+    num_shapes: int = 48
     """the most length buckets; more waste less on padding and compile longer"""
 
     def __post_init__(self) -> None:

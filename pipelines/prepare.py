@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> None:
     vocabulary_size = _vocabulary_size(flags)
 
     load_keras()
-    from pipelines.data.buckets import batch_sizes, bucket_report
+    from pipelines.data.buckets import BATCHES_PER_BUCKET, batch_sizes, bucket_report
     from pipelines.data.preparation import prepare
 
     prepared = prepare(
@@ -66,9 +66,10 @@ def main(arguments: Sequence[str]) -> None:
         tokenizer=flags.corpus.tokenizer,
         subword_model=flags.corpus.subword_model or "unigram",
     )
-    buckets = prepared.train.buckets
-    sizes = batch_sizes(buckets, flags.prepare.tokens_per_replica, 1)
-    print(bucket_report(buckets, sizes, prepared.train.metadata["dropped"]))
+    tokens = flags.prepare.tokens_per_replica
+    train = prepared.train.with_buckets_of(BATCHES_PER_BUCKET * tokens)
+    sizes = batch_sizes(train.buckets, tokens, 1)
+    print(bucket_report(train.buckets, sizes, train.metadata["dropped"]))
 
 
 if __name__ == "__main__":

@@ -77,12 +77,9 @@ class OurTokens:
     """
 
     def __init__(self, prepared: Prepared, config: RunConfig):
-        from pipelines.data.buckets import batch_sizes
-        from pipelines.data.epoch_plan import EpochPlan
+        from pipelines.training.batches import batches_of
 
-        training, self._train = config.training, prepared.train
-        sizes = batch_sizes(self._train.buckets, training.tokens_per_replica, 1)
-        self._plan = EpochPlan(self._train.pairs_per_bucket, sizes, training.seed)
+        self._corpus, _, self._plan = batches_of(config, prepared, replicas=1)
         self._compiled: set[int] = set()
 
     def __call__(self, line: str, seconds: float) -> float | None:
@@ -95,7 +92,7 @@ class OurTokens:
         if bucket not in self._compiled:
             self._compiled.add(bucket)
             return 0.0
-        return float(sum((side != PAD_ID).sum() for side in self._train.gather(bucket, numbers)))
+        return float(sum((side != PAD_ID).sum() for side in self._corpus.gather(bucket, numbers)))
 
 
 def our_command(config: RunConfig, prepared: Prepared, run_dir: Path, precision: str) -> list[str]:

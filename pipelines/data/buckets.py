@@ -1,7 +1,7 @@
 """Length buckets: a few fixed shapes for batches, chosen from the corpus's own lengths.
 
 Every new shape costs a compilation, and every padded position costs time. So the corpus is cut into
-a given number of buckets, by the longer side of a pair, such that padding is least. NumPy only.
+a given number of buckets, by the lengths of both sides, such that little is padding. NumPy only.
 """
 
 import math
@@ -11,6 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipelines.errors import InputError
+
+# What a bucket holds at least, or its pairs would always come together.
+BATCHES_PER_BUCKET = 2
 
 
 @dataclass(frozen=True)
@@ -32,60 +35,119 @@ class Bucket:
     target_tokens: int
 
     @property
+    def longest(self) -> int:
+        """Ids of the longer side."""
+        return max(self.source_length, self.target_length)
+
+    @property
     def padding_share(self) -> float:
         """The part of both padded sides that is padding, from 0 to 1."""
         padded = self.pairs * (self.source_length + self.target_length)
         return 1.0 - (self.source_tokens + self.target_tokens) / padded
 
 
-def choose_boundaries(
-    lengths_histogram: np.ndarray, num_shapes: int, *, min_tokens: int = 0
-) -> list[int]:
-    """Cuts lengths into at most `num_shapes` ranges with the fewest padded tokens, exactly.
+def choose_buckets(
+    lengths: np.ndarray, counts: np.ndarray, num_shapes: int, *, min_tokens: int = 0
+) -> list[np.ndarray]:
+    """Parts pairs by the lengths of their sides, so that little of the padded shapes is padding.
 
-    Dynamic programming over the lengths that occur, `O(L^2 * num_shapes)`.
+    Best first: of all cuts of all buckets, by the longer side, the source or the target, the one
+    that saves the most padded tokens is made, until there are enough buckets or none saves any.
 
     Args:
-        lengths_histogram: int `[L + 1]`, how many pairs have length 0, 1, ... L.
-        num_shapes: the most ranges to make, at least 1.
-        min_tokens: a range holds at least so many padded tokens (pairs times its boundary), so that
-            rare long pairs come in a bucket that can fill a batch. One range over everything is
-            always allowed.
+        lengths: int `[C, 2]`, the lengths of both sides that occur, each combination once.
+        counts: int `[C]`, how many pairs have them.
+        num_shapes: the most buckets to make, at least 1.
+        min_tokens: a bucket holds at least so many padded tokens of its longer side, so that rare
+            long pairs come in one that can fill a batch. A single bucket is always allowed.
 
     Returns:
-        The longest length of each range, ascending: range `k` is `(boundary[k-1], boundary[k]]`.
-        The last one is the longest length that occurs.
+        Which of the combinations are in each bucket, those of the shortest pairs first.
     """
     if num_shapes < 1:
         raise InputError(f"num_shapes must be at least 1, got {num_shapes}")
-    histogram = np.asarray(lengths_histogram, dtype=np.float64)
-    lengths = np.flatnonzero(histogram)
-    if not len(lengths):
+    if not len(counts):
         raise InputError("cannot choose length buckets for a corpus without pairs")
 
-    # cost[i, j]: padded tokens when the occurring lengths i .. j-1 form one range.
-    before = np.concatenate([[0.0], np.cumsum(histogram[lengths])])
-    ends = np.concatenate([[0.0], lengths])
-    cost = (before[None, :] - before[:, None]) * ends[None, :]
-    forbidden = np.tri(len(ends), dtype=bool) | (cost < min_tokens)
-    forbidden[0, -1] = False
-    cost[forbidden] = np.inf
+    def cut(bucket: np.ndarray) -> tuple[int, list[np.ndarray]]:
+        saved, order, end = _best_cut(lengths[bucket], counts[bucket], min_tokens)
+        return saved, [bucket[order[:end]], bucket[order[end:]]]
 
-    best, cuts = cost[0], []
-    totals = [best[-1]]
-    for _ in range(1, min(num_shapes, len(lengths))):
-        through = best[:, None] + cost
-        cuts.append(np.argmin(through, axis=0))
-        best = np.min(through, axis=0)
-        totals.append(best[-1])
+    buckets = [np.arange(len(counts))]
+    cuts = [cut(buckets[0])]
+    while len(buckets) < num_shapes:
+        best = max(range(len(cuts)), key=lambda number: cuts[number][0])
+        saved, parts = cuts[best]
+        if not saved:
+            break
+        buckets[best : best + 1] = parts
+        cuts[best : best + 1] = map(cut, parts)
+    return sorted(buckets, key=lambda bucket: _by_size(lengths[bucket].max(axis=0)))
 
-    # Fewer ranges when more of them would not save a token.
-    end, boundaries = len(lengths), []
-    for choice in reversed(cuts[: int(np.argmin(totals))]):
-        boundaries.append(int(ends[end]))
-        end = choice[end]
-    boundaries.append(int(ends[end]))
-    return boundaries[::-1]
+
+def _by_size(shape: np.ndarray) -> tuple[int, int, int]:
+    """A key to sort shapes by: the longer side, both together, the source."""
+    source, target = shape.tolist()
+    return max(source, target), source + target, source
+
+
+def _best_cut(
+    lengths: np.ndarray, counts: np.ndarray, min_tokens: int
+) -> tuple[int, np.ndarray, int]:
+    """Where to cut a bucket in two.
+
+    Returns:
+        `(saved, order, end)`: how many padded tokens that saves, 0 if it cannot be cut; an order
+        of its combinations of lengths; and how many of them come before the cut.
+    """
+    pairs = counts.sum()
+    padded = pairs * lengths.max(axis=0).sum()
+    best = 0, np.arange(len(counts)), len(counts)
+    for side in (lengths.max(axis=1), *lengths.T):
+        order = np.argsort(side, kind="stable")
+        pairs_before = np.cumsum(counts[order])[:-1]
+        before = np.maximum.accumulate(lengths[order])[:-1]
+        after = np.maximum.accumulate(lengths[order[::-1]])[-2::-1]
+        parts = [(pairs_before, before), (pairs - pairs_before, after)]
+        saved = padded - sum(count * shape.sum(axis=1) for count, shape in parts)
+        for count, shape in parts:
+            saved = np.where(count * shape.max(axis=1) < min_tokens, 0, saved)
+        if len(saved) and saved.max() > best[0]:
+            best = int(saved.max()), order, int(saved.argmax()) + 1
+    return best
+
+
+def join_small(buckets: Sequence[Bucket], min_tokens: int) -> list[Bucket]:
+    """Joins buckets with the next ones until each holds enough, for a batch that holds more than
+    those that they were chosen for.
+
+    Args:
+        buckets: in the order of their pairs.
+        min_tokens: padded tokens of its longer side that a bucket holds at least, unless it is the
+            only one that is left.
+    """
+    joined: list[Bucket] = []
+    for bucket in buckets:
+        if joined and _holds_less(joined[-1], min_tokens):
+            bucket = _join(joined.pop(), bucket)
+        joined.append(bucket)
+    if len(joined) > 1 and _holds_less(joined[-1], min_tokens):
+        joined[-2:] = [_join(*joined[-2:])]
+    return joined
+
+
+def _holds_less(bucket: Bucket, tokens: int) -> bool:
+    return bucket.pairs * bucket.longest < tokens
+
+
+def _join(one: Bucket, other: Bucket) -> Bucket:
+    return Bucket(
+        max(one.source_length, other.source_length),
+        max(one.target_length, other.target_length),
+        one.pairs + other.pairs,
+        one.source_tokens + other.source_tokens,
+        one.target_tokens + other.target_tokens,
+    )
 
 
 def batch_sizes(buckets: Sequence[Bucket], tokens_per_replica: int, replicas: int) -> list[int]:
@@ -101,8 +163,7 @@ def batch_sizes(buckets: Sequence[Bucket], tokens_per_replica: int, replicas: in
         raise InputError(f"replicas must be at least 1, got {replicas}")
     sizes = []
     for bucket in buckets:
-        longest = max(bucket.source_length, bucket.target_length)
-        pairs = tokens_per_replica * replicas // longest
+        pairs = tokens_per_replica * replicas // bucket.longest
         multiple = math.lcm(8, replicas)
         if pairs < multiple:
             multiple = replicas
@@ -121,22 +182,20 @@ def bucket_report(
         dropped: pairs left out of the corpus, by reason.
 
     Returns:
-        Lines: shape, pairs, batch size, batches an epoch, remainder and padding share of each
+        Lines: shape, pairs, batch size, batches an epoch on average and padding share of each
         bucket, their totals, and what was dropped and why.
     """
-    header = ("bucket", "S x T", "pairs", "batch", "batches", "remainder", "padding")
+    header = ("bucket", "S x T", "pairs", "batch", "batches", "padding")
     rows: list[tuple[str, ...]] = [header]
     for number, (bucket, size) in enumerate(zip(buckets, sizes, strict=True)):
         shape = f"{bucket.source_length} x {bucket.target_length}"
-        batches, remainder = divmod(bucket.pairs, size)
-        counts = (bucket.pairs, size, batches, remainder)
-        rows.append((str(number), shape, *(f"{count:,}" for count in counts), _percent(bucket)))
+        counts = (f"{bucket.pairs:,}", f"{size:,}", f"{bucket.pairs / size:,.1f}")
+        rows.append((str(number), shape, *counts, f"{100 * bucket.padding_share:.1f}%"))
 
     pairs = sum(bucket.pairs for bucket in buckets)
-    batches = sum(bucket.pairs // size for bucket, size in zip(buckets, sizes, strict=True))
-    remainder = sum(bucket.pairs % size for bucket, size in zip(buckets, sizes, strict=True))
+    batches = sum(bucket.pairs / size for bucket, size in zip(buckets, sizes, strict=True))
     padding = f"{100 * total_padding_share(buckets):.1f}%"
-    rows.append(("total", "", f"{pairs:,}", "", f"{batches:,}", f"{remainder:,}", padding))
+    rows.append(("total", "", f"{pairs:,}", "", f"{batches:,.1f}", padding))
 
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
@@ -146,7 +205,6 @@ def bucket_report(
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in (dropped or {}).items())
     if reasons:
         lines.append(f"dropped while preparing: {reasons}")
-    lines.append(f"left out of each epoch: {remainder:,} of {pairs:,} pairs")
     return "\n".join(lines)
 
 
@@ -155,7 +213,3 @@ def total_padding_share(buckets: Sequence[Bucket]) -> float:
     padded = sum(bucket.pairs * (bucket.source_length + bucket.target_length) for bucket in buckets)
     tokens = sum(bucket.source_tokens + bucket.target_tokens for bucket in buckets)
     return 1.0 - tokens / padded
-
-
-def _percent(bucket: Bucket) -> str:
-    return f"{100 * bucket.padding_share:.1f}%"

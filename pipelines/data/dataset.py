@@ -14,11 +14,12 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
-from pipelines.data.buckets import Bucket
+from pipelines.data.buckets import Bucket, join_small
 from pipelines.errors import InputError, first_line
 from pipelines.files.checksums import verify
 from tf_relpos.config import TransformerConfig
@@ -72,6 +73,11 @@ class TokenizedCorpus:
             raise InputError(
                 f"no tokenized corpus can be read from {directory}: {first_line(error)}"
             ) from error
+
+    def with_buckets_of(self, min_tokens: int) -> "TokenizedCorpus":
+        """The same pairs in fewer buckets, see `join_small`."""
+        buckets = [asdict(bucket) for bucket in join_small(self.buckets, min_tokens)]
+        return TokenizedCorpus(self.directory, {**self.metadata, "buckets": buckets}, self._arrays)
 
     def __len__(self) -> int:
         return int(self._first[-1])

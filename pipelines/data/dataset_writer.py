@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import DTypeLike
 
-from pipelines.data.buckets import Bucket, choose_boundaries
+from pipelines.data.buckets import Bucket, choose_buckets
 from pipelines.data.dataset import FORMAT, METADATA_FILE
 from pipelines.errors import InputError
 from pipelines.files.atomic import new_directory
@@ -39,8 +39,12 @@ class TokenizedCorpusWriter:
         vocabulary_size: V; ids are stored in 16 bits if they fit.
         max_length: the most ids of a side, its end id included.
         num_shapes: the most length buckets.
-        min_tokens: the fewest padded tokens of a side in a bucket, see `choose_boundaries`.
+        min_tokens: the fewest padded tokens of a side in a bucket, see `choose_buckets`.
         metadata: whatever else `metadata.json` is to hold.
+
+    Attributes:
+        pairs: how many have been kept so far.
+        dropped: how many have not, by reason.
     """
 
     def __init__(
@@ -61,17 +65,11 @@ class TokenizedCorpusWriter:
         if self.directory.exists():
             raise InputError(f"cannot write a tokenized corpus: {self.directory} exists already")
         self.max_length = max_length
+        self.pairs = 0
         self.dropped = {"empty": 0, "too long": 0}
         self._num_shapes, self._min_tokens = num_shapes, min_tokens
         self._metadata = {"vocabulary_size": vocabulary_size, **(metadata or {})}
-        self._histogram = np.zeros(max_length + 1, dtype=np.int64)
-
         self._dtype = np.uint16 if vocabulary_size <= 1 << 16 else np.int32
-
-    @property
-    def pairs(self) -> int:
-        """How many pairs have been kept so far."""
-        return int(self._histogram.sum())
 
     def append(
         self,
@@ -95,7 +93,7 @@ class TokenizedCorpusWriter:
         self.dropped["empty"] += int(empty.sum())
         self.dropped["too long"] += int(too_long.sum())
         keep = ~(empty | too_long)
-        self._histogram += np.bincount(longer[keep], minlength=self.max_length + 1)
+        self.pairs += int(keep.sum())
         self._sides[0].append(source_ids, source_lengths, keep)
         self._sides[1].append(target_ids, target_lengths, keep)
 
@@ -110,10 +108,7 @@ class TokenizedCorpusWriter:
             raise InputError(f"no training pairs are left to write (dropped: {dropped})")
         for side in self._sides:
             side.complete()
-        boundaries = choose_boundaries(
-            self._histogram, self._num_shapes, min_tokens=self._min_tokens
-        )
-        buckets = self._sort(np.asarray(boundaries))
+        buckets = self._sort()
         metadata = {
             "format": FORMAT,
             **self._metadata,
@@ -128,26 +123,47 @@ class TokenizedCorpusWriter:
         (self._temporary / METADATA_FILE).write_text(text, encoding="utf-8")
         write_checksums(self._temporary)
 
-    def _sort(self, boundaries: np.ndarray) -> list[Bucket]:
+    def _sort(self) -> list[Bucket]:
         """Writes `pairs.npy`, a stable counting sort of the pairs by bucket."""
-        counts = np.diff(np.cumsum(self._histogram)[boundaries], prepend=0)
-        next_place = np.cumsum(counts) - counts
-        longest = np.zeros((len(counts), 2), dtype=np.int64)
-        tokens = np.zeros((len(counts), 2), dtype=np.int64)
+        lengths, counts = self._combinations()
+        chosen = choose_buckets(lengths, counts, self._num_shapes, min_tokens=self._min_tokens)
+        bucket_of_combination = np.empty(len(counts), dtype=np.int64)
+        for bucket, members in enumerate(chosen):
+            bucket_of_combination[members] = bucket
+        pairs = [int(counts[members].sum()) for members in chosen]
+        next_place = np.cumsum(pairs) - pairs
+        codes = self._codes(lengths)
         with (self._temporary / "pairs.npy").open("wb") as file:
             _write_header(file, np.int64, self.pairs)
             begin = file.tell()
-            for first, lengths in self._lengths():
-                bucket_of = np.searchsorted(boundaries, lengths.max(axis=1))
+            for first, chunk in self._lengths():
+                bucket_of = bucket_of_combination[np.searchsorted(codes, self._codes(chunk))]
                 for bucket in np.unique(bucket_of):
-                    members = np.flatnonzero(bucket_of == bucket)
-                    file.seek(begin + members.itemsize * int(next_place[bucket]))
-                    file.write((first + members).tobytes())
-                    next_place[bucket] += len(members)
-                    longest[bucket] = np.maximum(longest[bucket], lengths[members].max(axis=0))
-                    tokens[bucket] += lengths[members].sum(axis=0)
-        rows = zip(longest.tolist(), counts.tolist(), tokens.tolist(), strict=True)
+                    numbers = first + np.flatnonzero(bucket_of == bucket)
+                    file.seek(begin + numbers.itemsize * int(next_place[bucket]))
+                    file.write(numbers.tobytes())
+                    next_place[bucket] += len(numbers)
+        shapes = [lengths[members].max(axis=0).tolist() for members in chosen]
+        tokens = [(counts[members] @ lengths[members]).tolist() for members in chosen]
+        rows = zip(shapes, pairs, tokens, strict=True)
         return [Bucket(S, T, count, *both) for (S, T), count, both in rows]
+
+    def _combinations(self) -> tuple[np.ndarray, np.ndarray]:
+        """`(lengths, counts)`, int64 `[C, 2]` and `[C]`: the combinations of lengths that occur, in
+        the order of their codes, and how many pairs have each.
+        """
+        codes, counts = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+        for _, chunk in self._lengths():
+            more, of_more = np.unique(self._codes(chunk), return_counts=True)
+            codes, place = np.unique(np.concatenate([codes, more]), return_inverse=True)
+            both = np.concatenate([counts, of_more])
+            counts = np.zeros(len(codes), dtype=np.int64)
+            np.add.at(counts, place, both)
+        return np.stack(np.divmod(codes, self.max_length + 1), axis=1), counts
+
+    def _codes(self, lengths: np.ndarray) -> np.ndarray:
+        """int `[pairs, 2]` lengths of both sides -> int64 `[pairs]`, one number for both."""
+        return lengths[:, 0] * (self.max_length + 1) + lengths[:, 1]
 
     def _lengths(self) -> Iterator[tuple[int, np.ndarray]]:
         """Yields (number of the first pair, int `[chunk, 2]` lengths of both sides)."""

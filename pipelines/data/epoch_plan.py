@@ -1,10 +1,11 @@
-"""Which pairs make up batch t of epoch e: a pure function of (seed, e, t). NumPy only.
+"""Which pairs make up batch t: a pure function of (seed, t). NumPy only.
 
 Nothing is shuffled in memory and no state is kept. Keyed pseudo-random permutations answer "which
 pair stands at place i" one by one, so resuming at any step costs nothing, workers that share the
 seed cannot overlap, and memory does not grow with the corpus.
 """
 
+import bisect
 from collections.abc import Sequence
 
 import numpy as np
@@ -56,11 +57,12 @@ def _mix(values: np.ndarray) -> np.ndarray:
 
 
 class EpochPlan:
-    """The order of training: full batches of one bucket each, every pair at most once an epoch.
+    """The order of training: full batches of one bucket each, every pair once a pass.
 
-    Within an epoch, one permutation per bucket orders its pairs and another orders the batches of
-    all buckets. The pairs that fill no batch are left out; they are others in each epoch. A bucket
-    with fewer pairs than a batch gives none.
+    The pairs of a bucket come pass after pass, each in the order of a permutation of its own, and
+    batches are cut from that without end. Epoch e has those that are full after e + 1 passes and
+    were not after e; another permutation orders the batches of all buckets in it. So no pair is
+    left out: those that fill no batch come in the first one of the next epoch.
 
     Args:
         bucket_counts: pairs in each bucket.
@@ -68,9 +70,8 @@ class EpochPlan:
         seed: non-negative integer.
 
     Attributes:
-        batches_per_epoch: batches of all buckets together.
-        buckets: those that give batches.
-        remainder: pairs left out of each epoch.
+        batches_per_epoch: of all buckets together, on average.
+        buckets: those that hold any pairs.
 
     Raises:
         InputError: no bucket fills a batch, or the seed is negative.
@@ -86,12 +87,10 @@ class EpochPlan:
             raise ValueError(
                 f"{len(self.bucket_counts)} buckets, but {len(self.batch_sizes)} batch sizes"
             )
-        batches = np.array(self.bucket_counts) // np.array(self.batch_sizes)
-        self._last = np.cumsum(batches)
-        self.buckets = np.flatnonzero(batches).tolist()
-        self.batches_per_epoch = int(batches.sum())
-        self.remainder = sum(self.bucket_counts) - int((batches * self.batch_sizes).sum())
-        if not self.batches_per_epoch:
+        self.buckets = [bucket for bucket, count in enumerate(self.bucket_counts) if count]
+        self._counts, self._sizes = np.array(self.bucket_counts), np.array(self.batch_sizes)
+        self.batches_per_epoch = float((self._counts / self._sizes).sum())
+        if not self._batches_before(1).any():
             raise InputError(
                 "the corpus is too small for the batch: its length buckets hold "
                 f"{_listed(self.bucket_counts)} pairs, a batch takes {_listed(self.batch_sizes)}; "
@@ -104,24 +103,44 @@ class EpochPlan:
         Returns:
             `(bucket, numbers)`: int64 `[B]`, which pairs of the bucket, from 0.
         """
-        epoch, batch, bucket = self._place(step)
-        size = self.batch_sizes[bucket]
-        in_bucket = batch - (int(self._last[bucket - 1]) if bucket else 0)
-        pairs = Permutation(self.bucket_counts[bucket], (self.seed, epoch, 1 + bucket))
-        return bucket, pairs(np.arange(in_bucket * size, (in_bucket + 1) * size))
+        bucket, batch = self._place(step)
+        count, size = self.bucket_counts[bucket], self.batch_sizes[bucket]
+        passes, places = np.divmod(np.arange(batch * size, (batch + 1) * size), count)
+        numbers = [
+            Permutation(count, (self.seed, number, 1 + bucket))(places[passes == number])
+            for number in np.unique(passes).tolist()
+        ]
+        return bucket, np.concatenate(numbers)
 
     def bucket(self, step: int) -> int:
         """That of the global batch of a step counted from 0."""
-        return self._place(step)[2]
+        return self._place(step)[0]
 
-    def _place(self, step: int) -> tuple[int, int, int]:
-        """The epoch of a step, its batch in the order of the buckets, and the bucket of that."""
+    def epoch(self, step: int) -> int:
+        """That of a step, both counted from 0."""
         if step < 0:
             raise ValueError(f"step must not be negative, got {step}")
-        epoch, place = divmod(int(step), self.batches_per_epoch)
-        order = Permutation(self.batches_per_epoch, (self.seed, epoch, 0))
-        batch = int(order(np.array([place]))[0])
-        return epoch, batch, int(np.searchsorted(self._last, batch, side="right"))
+        # Of each bucket less than a batch is missing to its mean.
+        latest = int((step + len(self._counts)) / self.batches_per_epoch) + 1
+
+        def first_step(epoch: int) -> int:
+            return int(self._batches_before(epoch).sum())
+
+        return bisect.bisect_right(range(latest + 1), int(step), key=first_step) - 1
+
+    def _batches_before(self, epoch: int) -> np.ndarray:
+        """int64 `[buckets]`: how many batches of each come before an epoch."""
+        return epoch * self._counts // self._sizes
+
+    def _place(self, step: int) -> tuple[int, int]:
+        """The bucket of a step, and which of all batches of that bucket it takes."""
+        epoch = self.epoch(step)
+        before, after = self._batches_before(epoch), self._batches_before(epoch + 1)
+        last = np.cumsum(after - before)
+        order = Permutation(int(last[-1]), (self.seed, epoch, 0))
+        batch = int(order(np.array([int(step) - int(before.sum())]))[0])
+        bucket = int(np.searchsorted(last, batch, side="right"))
+        return bucket, int(after[bucket] - last[bucket]) + batch
 
 
 def _listed(numbers: Sequence[int]) -> str:

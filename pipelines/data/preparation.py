@@ -18,8 +18,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from pipelines.config import CorpusConfig
+from pipelines.config import CorpusConfig, TrainingConfig
 from pipelines.corpora.corpus import Corpus
+from pipelines.data.buckets import BATCHES_PER_BUCKET
 from pipelines.data.dataset import TokenizedCorpus
 from pipelines.data.dataset_writer import TokenizedCorpusWriter
 from pipelines.data.subword_model import adapted_model
@@ -36,9 +37,7 @@ _LOG = logging.getLogger(__name__)
 _HELD_OUT = ("valid", "test")
 _TOKENIZER, _TEXT = "tokenizer.model", "text.json"
 
-# A bucket holds at least a batch of eight replicas with the usual 4,096 tokens, or rare long pairs
-# would make a bucket that never fills a batch.
-_MIN_TOKENS_PER_BUCKET = 8 * 4096
+_MIN_TOKENS_PER_BUCKET = BATCHES_PER_BUCKET * TrainingConfig.tokens_per_replica
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ def _are_short(config: TransformerConfig, buckets: Sequence[Bucket]) -> bool:
     more on longer ones if heads share the tables. Where they do not, it has N times as many vectors
     of pairs (`tf_relpos.relation_ops.choose_implementation`)."""
     labels = 2 * config.max_relative_position + 1
-    lengths = [max(bucket.source_length, bucket.target_length) for bucket in buckets]
+    lengths = [bucket.longest for bucket in buckets]
     if config.heads_share_relative_embedding:
         return max(lengths) <= 8 * labels
     positions = [bucket.pairs * length for bucket, length in zip(buckets, lengths, strict=True)]

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from pipelines.config import RunConfig
 from pipelines.data.buckets import Bucket, bucket_report
+from pipelines.data.dataset import TokenizedCorpus
 from pipelines.data.epoch_plan import EpochPlan
 from pipelines.data.input import training_dataset
 from pipelines.data.preparation import Prepared
@@ -67,9 +68,9 @@ def train(
             "precision": provenance.precision,
         }
     )
-    buckets, plan = batches
+    corpus, buckets, plan = batches
     if run:
-        report = bucket_report(buckets, plan.batch_sizes, prepared.train.metadata["dropped"])
+        report = bucket_report(buckets, plan.batch_sizes, corpus.metadata["dropped"])
         _LOG.info("%s", report)
         write_text(run.path / "buckets.txt", report + "\n")
     with progress("building the model"):
@@ -82,7 +83,7 @@ def train(
     if run:
         _announce(config, trainer, plan, state.step)
         run.rewind_history(state.step)
-    data = _data(provenance, prepared, plan, trainer.micro_batches, state.step, workers)
+    data = _data(provenance, prepared, corpus, plan, trainer.micro_batches, state.step, workers)
     found: list[keras.callbacks.Callback] = [callbacks.NonFiniteLoss(skip=training.skip_non_finite)]
     if run:
         found += _callbacks_of_the_chief(config, prepared, run, trainer, state, plan)
@@ -104,6 +105,7 @@ def train(
 def _data(
     provenance: Provenance,
     prepared: Prepared,
+    corpus: TokenizedCorpus,
     plan: EpochPlan,
     micro_batches: int,
     first_step: int,
@@ -118,7 +120,7 @@ def _data(
 
     def load(context: tf.distribute.InputContext) -> tf.data.Dataset:
         return training_dataset(
-            prepared.train,
+            corpus,
             plan,
             first_step=first_step * micro_batches,
             num_steps=(training.steps - first_step) * micro_batches,
@@ -176,7 +178,7 @@ def _make_trainer(
         skip_non_finite=training.skip_non_finite,
         r_drop=training.r_drop,
         seed=training.seed,
-        longest=max(max(bucket.source_length, bucket.target_length) for bucket in buckets),
+        longest=max(bucket.longest for bucket in buckets),
         xla=devices.xla_scope(training),
     )
     with strategy.scope():

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from pipelines.benchmark.contestants import OurTokens
 from pipelines.benchmark.flops import flops_of_pairs
 from pipelines.benchmark.paused_process import PausedProcess
 from pipelines.errors import InputError
+from pipelines.training.batches import batches_of
 from tests.support.runs import flags, run_command
 from tf_relpos.config import TransformerConfig
 
@@ -111,15 +113,21 @@ def test_the_peer_reads_its_settings_as_they_are_meant(prepared, corpus, tmp_pat
 
 
 def test_our_tokens_are_those_of_the_plan(prepared, corpus):
-    """Of a batch as many as its pairs have; the first update of the only shape does not count."""
-    tokens_of = OurTokens(prepared, config_of(corpus))
+    """Of a batch as many as its pairs have; the first update of each shape does not count."""
+    config = config_of(corpus)
+    tokens_of = OurTokens(prepared, config)
     assert tokens_of("compiled 1 shapes in 2 s, until step 12", 1.0) is None
-    lines = [f"step {step:,}/2,000  loss 8.838  600 tokens/s" for step in range(1, 41)]
-    first, *others = [tokens_of(line, 1.0) for line in lines]
-    (bucket,) = prepared.train.buckets
-    batch = 256 // bucket.source_length // 8 * 8
-    of_a_pair = (bucket.source_tokens + bucket.target_tokens) / bucket.pairs
-    assert first == 0 and np.mean(others) == pytest.approx(batch * of_a_pair, rel=0.02)
+    buckets, plan = prepared.train.buckets, batches_of(config, prepared, replicas=1).plan
+    found = defaultdict(list)
+    for step in range(1, 1 + round(plan.batches_per_epoch)):
+        line = f"step {step:,}/2,000  loss 8.838  600 tokens/s"
+        found[plan.bucket(step - 1)].append(tokens_of(line, 1.0))
+    assert len(found) == len(buckets) > 1
+    for number, (first, *others) in found.items():
+        bucket = buckets[number]
+        batch = 256 // bucket.longest // 8 * 8
+        of_a_pair = (bucket.source_tokens + bucket.target_tokens) / bucket.pairs
+        assert first == 0 and np.mean(others) == pytest.approx(batch * of_a_pair, rel=0.02)
 
 
 def test_operations_by_hand():

@@ -78,6 +78,16 @@ def test_buckets_are_the_same_in_any_chunks(tmp_path, monkeypatch):
     assert read_back(whole) == read_back(chunked)
 
 
+def test_joined_buckets_hold_the_same_pairs(tmp_path):
+    pairs = random_pairs(101)
+    corpus = write(tmp_path / "train", pairs)
+    joined = corpus.with_buckets_of(600)
+    assert 1 < len(joined.buckets) < len(corpus.buckets)
+    assert min(bucket.pairs * bucket.longest for bucket in joined.buckets) >= 600
+    assert sorted(read_back(joined)) == sorted(pairs)
+    assert read_back(joined) == read_back(corpus)  # in the same order
+
+
 def test_gather_picks_rows_in_the_order_asked(tmp_path):
     corpus = write(tmp_path / "train", random_pairs(101))
     source_ids, labels = corpus.gather(1, np.arange(corpus.pairs_per_bucket[1]))

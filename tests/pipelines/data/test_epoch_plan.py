@@ -1,5 +1,7 @@
 """The epoch plan: permutations are permutations, and a batch depends on seed and step alone."""
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -11,8 +13,8 @@ COUNTS, SIZES = [101, 3, 64, 257], [8, 4, 16, 3]
 
 def epoch(plan, number):
     """The batches of an epoch as (bucket, tuple of pair numbers)."""
-    first = number * plan.batches_per_epoch
-    batches = (plan.batch(step) for step in range(first, first + plan.batches_per_epoch))
+    steps = (step for step in itertools.count() if plan.epoch(step) >= number)
+    batches = map(plan.batch, itertools.takewhile(lambda step: plan.epoch(step) == number, steps))
     return [(bucket, tuple(numbers.tolist())) for bucket, numbers in batches]
 
 
@@ -47,17 +49,31 @@ def test_numbers_land_everywhere_alike():
     assert ((counts - 200) ** 2 / 200).sum() < 35  # one key set in ten thousand is beyond
 
 
-def test_every_pair_at_most_once_an_epoch():
+def test_every_pair_once_a_pass():
+    """What fills no batch in an epoch comes in the next, and no pair a second time before all."""
     plan = EpochPlan(COUNTS, SIZES, seed=1)
-    assert plan.batches_per_epoch == 12 + 0 + 4 + 85
-    assert plan.remainder == 5 + 3 + 0 + 2
-    batches = epoch(plan, 0)
-    for bucket, (count, size) in enumerate(zip(COUNTS, SIZES, strict=True)):
-        own = [numbers for other, numbers in batches if other == bucket]
-        assert len(own) == count // size and all(len(numbers) == size for numbers in own)
-        pairs = [pair for numbers in own for pair in numbers]
-        assert len(set(pairs)) == len(pairs) == count // size * size
-        assert all(0 <= pair < count for pair in pairs)
+    assert plan.batches_per_epoch == pytest.approx(101 / 8 + 3 / 4 + 64 / 16 + 257 / 3)
+    times = [np.zeros(count, int) for count in COUNTS]
+    for number in range(5):
+        for bucket, numbers in epoch(plan, number):
+            assert len(numbers) == SIZES[bucket]
+            np.add.at(times[bucket], list(numbers), 1)
+        for count, size, found in zip(COUNTS, SIZES, times, strict=True):
+            drawn = (number + 1) * count // size * size
+            assert found.sum() == drawn
+            assert set(found.tolist()) <= {drawn // count, -(-drawn // count)}
+    assert [int(found.min()) for found in times] == [4, 4, 5, 4]
+
+
+def test_epochs_follow_each_other():
+    """Each with as many batches as are full, give or take what is left of each bucket."""
+    plan = EpochPlan(COUNTS, SIZES, seed=1)
+    epochs = [plan.epoch(step) for step in range(1100)]
+    assert epochs == sorted(epochs) and epochs[0] == 0 and epochs[-1] == 10
+    lengths = np.bincount(epochs)[:-1]
+    assert abs(lengths - plan.batches_per_epoch).max() < len(COUNTS)
+    assert lengths.mean() == pytest.approx(plan.batches_per_epoch, abs=len(COUNTS) / 10)
+    assert plan.epoch(10**12) == pytest.approx(10**12 / plan.batches_per_epoch, abs=1)
 
 
 def test_epochs_and_seeds_differ_in_order_and_in_batches():
@@ -68,12 +84,13 @@ def test_epochs_and_seeds_differ_in_order_and_in_batches():
         assert len(set(orders[first]) & set(orders[second])) <= 1
 
 
-def test_pairs_left_out_are_others_in_each_epoch():
+def test_a_batch_begins_with_what_the_pass_before_has_left():
+    """Of ten pairs in batches of eight: two, then six of the next pass, of which four are left."""
     plan = EpochPlan([10], [8], seed=0)
-    left_out = {
-        tuple(sorted(set(range(10)) - set(plan.batch(step)[1].tolist()))) for step in range(9)
-    }
-    assert len(left_out) > 3
+    first, second, third = (plan.batch(step)[1].tolist() for step in range(3))
+    assert sorted(first + second[:2]) == list(range(10))
+    assert sorted(second[2:] + third[:4]) == list(range(10))
+    assert first != (second[2:] + third)[:8]
 
 
 def test_buckets_are_mixed_within_an_epoch():
@@ -93,9 +110,11 @@ def test_a_batch_is_a_pure_function_of_seed_and_step():
 
 def test_the_bucket_is_known_without_the_pairs():
     plan = EpochPlan(COUNTS, SIZES, 5)
-    steps = range(2 * plan.batches_per_epoch)
-    assert [plan.bucket(step) for step in steps] == [plan.batch(step)[0] for step in steps]
-    assert plan.buckets == [0, 2, 3]  # the second has fewer pairs than a batch
+    steps = range(206)
+    buckets = [plan.bucket(step) for step in steps]
+    assert buckets == [plan.batch(step)[0] for step in steps]
+    assert plan.buckets == sorted(set(buckets)) == [0, 1, 2, 3]
+    assert EpochPlan([9, 0], [4, 4], 5).buckets == [0]
 
 
 def test_a_stored_plan_still_means_the_same():
@@ -114,5 +133,5 @@ def test_wrong_arguments_are_refused():
         EpochPlan([8], [8], seed=-1)
     with pytest.raises(ValueError, match="2 buckets, but 1 batch sizes"):
         EpochPlan([8, 8], [8], seed=0)
-    with pytest.raises(ValueError, match="step"):
+    with pytest.raises(ValueError, match="step must not be negative, got -1"):
         EpochPlan([8], [8], seed=0).batch(-1)

@@ -33,7 +33,7 @@ def assert_same(first, second):
 
 
 def test_elements_are_the_plans_batches(corpus, plan):
-    steps = 2 * plan.batches_per_epoch + 3
+    steps = round(2 * plan.batches_per_epoch) + 3
     found = elements(corpus, plan, first_step=0, num_steps=steps)
     assert len(found) == steps
     for step, element in enumerate(found):

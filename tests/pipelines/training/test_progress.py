@@ -122,7 +122,7 @@ def test_the_first_step_tells_what_it_waited_for_and_the_last_shape_how_long_all
     caplog, monkeypatch
 ):
     """Three shapes in batches 0 to 5: two buckets of one batch each, one of four."""
-    plan = EpochPlan([4, 16, 3, 5], [4, 4, 4, 4], 1)
+    plan = EpochPlan([4, 16, 0, 5], [4, 4, 4, 4], 1)
     order = [plan.bucket(batch) for batch in range(6)]
     complete = 1 + max(order.index(bucket) for bucket in (0, 1, 3))
     clock = itertools.count(100.0, 10.0)  # each look at it takes ten seconds
