@@ -22,12 +22,19 @@ def load_tensorflow() -> None:
     log level. Command lines call this, once their flags are known to be right, before they import
     anything that needs TensorFlow or Keras. What its tensors free is kept (`pipelines.allocator`),
     and its products are those of oneDNN unless `TF_ENABLE_ONEDNN_OPTS` is set: left to itself
-    it takes them on processors with AVX-512 alone.
+    it takes them on processors with AVX-512 alone. Both would import JAX and Matplotlib where they
+    are installed, for a converter from JAX to TFLite and for galleries of pictures, which this
+    process has to do without.
     """
     keep_freed_memory()
     if platform.machine().lower() in ("x86_64", "amd64") and "tensorflow" not in sys.modules:
         os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
-    with progress("loading TensorFlow"), silence(), _nothing_collected():
+    with (
+        progress("loading TensorFlow"),
+        silence(),
+        _nothing_collected(),
+        _without("jax", "matplotlib"),
+    ):
         import tensorflow
 
         tensorflow.config.list_physical_devices()
@@ -78,6 +85,19 @@ def _nothing_collected() -> Iterator[None]:
         gc.freeze()
     finally:
         gc.enable()
+
+
+@contextlib.contextmanager
+def _without(*packages: str) -> Iterator[None]:
+    """Imports as if packages were not installed, unless they have been imported before."""
+    hidden = [package for package in packages if package not in sys.modules]
+    for package in hidden:
+        sys.modules[package] = None  # type: ignore[assignment]  # Python's own sign for that
+    try:
+        yield
+    finally:
+        for package in hidden:
+            del sys.modules[package]
 
 
 def import_optional(module: str, package: str, extra: str = "export") -> ModuleType:

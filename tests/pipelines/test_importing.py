@@ -200,3 +200,19 @@ after = gc.get_stats()
 print(gc.isenabled(), gc.get_freeze_count() > 100_000, before[2] == after[2])
 """
     assert run_python(code).split() == [str(collects), str(collects), "True"]
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_tensorflow_does_not_load_what_the_commands_do_not_need(is_there):
+    """Their own imports find it afterwards, and what was there before stays."""
+    code = f"""
+import sys
+{"import jax" if is_there else ""}
+before = [sys.modules.get(name) for name in ("jax", "matplotlib")]
+from pipelines.importing import load_keras
+load_keras()
+print([sys.modules.get(name) for name in ("jax", "matplotlib")] == before, before[0] is not None)
+import jax.numpy, matplotlib.pyplot
+print(jax.numpy.ones(2).sum(), matplotlib.pyplot is sys.modules["matplotlib.pyplot"])
+"""
+    assert run_python(code).split() == ["True", str(is_there), "2.0", "True"]
