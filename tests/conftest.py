@@ -10,7 +10,9 @@ import zlib
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 # What is compiled for a test runs once or twice: not optimized, and by what compiles in less time.
 os.environ.setdefault(
-    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
+    " --xla_cpu_parallel_codegen_split_count=1",
 )
 if (
     os.environ.get("KERAS_BACKEND") == "torch"
