@@ -148,7 +148,7 @@ class Progress(AfterCounting):
 
 
 class StartUp(AfterCounting):
-    """Tells what passed before the first update, and how long all shapes took to compile.
+    """Tells what passed before the first update, and how long those took that had to compile.
 
     Args:
         state: where the run stands.
@@ -177,7 +177,10 @@ class StartUp(AfterCounting):
             self._missing -= shapes
             if not self._missing:
                 count, spent = len(self.plan.buckets), duration(self._compiling)
-                _LOG.info(f"compiled {count} shapes in {spent}, until step {self.state.step:,}")
+                _LOG.info(
+                    f"compiled {count} shapes and took their first updates in {spent}, "
+                    f"until step {self.state.step:,}"
+                )
 
     def _tell_first(self, compiling: float) -> None:
         spent = {**self.phases.seconds, "compiling": compiling}

@@ -116,7 +116,10 @@ def test_our_tokens_are_those_of_the_plan(prepared, corpus):
     """Of a batch as many as its pairs have; the first update of each shape does not count."""
     config = config_of(corpus)
     tokens_of = OurTokens(prepared, config)
-    assert tokens_of("compiled 1 shapes in 2 s, until step 12", 1.0) is None
+    assert (
+        tokens_of("compiled 1 shapes and took their first updates in 2 s, until step 12", 1.0)
+        is None
+    )
     buckets, plan = prepared.train.buckets, batches_of(config, prepared, replicas=1).plan
     found = defaultdict(list)
     for step in range(1, 1 + round(plan.batches_per_epoch)):
