@@ -22,9 +22,9 @@ def load_tensorflow() -> None:
     log level. Command lines call this, once their flags are known to be right, before they import
     anything that needs TensorFlow or Keras. What its tensors free is kept (`pipelines.allocator`),
     and its products are those of oneDNN unless `TF_ENABLE_ONEDNN_OPTS` is set: left to itself
-    it takes them on processors with AVX-512 alone. Both would import JAX and Matplotlib where they
-    are installed, for a converter from JAX to TFLite and for galleries of pictures, which this
-    process has to do without.
+    it takes them on processors with AVX-512 alone. TensorFlow and Keras would import JAX and
+    Matplotlib where they are installed, for a converter from JAX to TFLite and for galleries of
+    pictures, which this process has to do without.
     """
     keep_freed_memory()
     if platform.machine().lower() in ("x86_64", "amd64") and "tensorflow" not in sys.modules:

@@ -62,7 +62,7 @@ class EpochPlan:
     The pairs of a bucket come pass after pass, each in the order of a permutation of its own, and
     batches are cut from that without end. Epoch e has those that are full after e + 1 passes and
     were not after e; another permutation orders the batches of all buckets in it. So no pair is
-    left out: those that fill no batch come in the first one of the next epoch.
+    left out: those that fill no batch come in one of the next epoch.
 
     Args:
         bucket_counts: pairs in each bucket.
