@@ -70,8 +70,8 @@ def choose_buckets(
         raise InputError("cannot choose length buckets for a corpus without pairs")
 
     def cut(bucket: np.ndarray) -> tuple[int, list[np.ndarray]]:
-        saved, order, end = _best_cut(lengths[bucket], counts[bucket], min_tokens)
-        return saved, [bucket[order[:end]], bucket[order[end:]]]
+        saved, parts = _best_cut(lengths[bucket], counts[bucket], min_tokens)
+        return saved, [bucket[part] for part in parts]
 
     buckets = [np.arange(len(counts))]
     cuts = [cut(buckets[0])]
@@ -93,16 +93,16 @@ def _by_size(shape: np.ndarray) -> tuple[int, int, int]:
 
 def _best_cut(
     lengths: np.ndarray, counts: np.ndarray, min_tokens: int
-) -> tuple[int, np.ndarray, int]:
+) -> tuple[int, list[np.ndarray]]:
     """Where to cut a bucket in two.
 
     Returns:
-        `(saved, order, end)`: how many padded tokens that saves, 0 if it cannot be cut; an order
-        of its combinations of lengths; and how many of them come before the cut.
+        `(saved, parts)`: how many padded tokens that saves, 0 if it cannot be cut, and which of its
+        combinations of lengths are in each part.
     """
     pairs = counts.sum()
     padded = pairs * lengths.max(axis=0).sum()
-    best = 0, np.arange(len(counts)), len(counts)
+    best: tuple[int, list[np.ndarray]] = 0, []
     for side in (lengths.max(axis=1), *lengths.T):
         order = np.argsort(side, kind="stable")
         pairs_before = np.cumsum(counts[order])[:-1]
@@ -113,7 +113,7 @@ def _best_cut(
         for count, shape in parts:
             saved = np.where(count * shape.max(axis=1) < min_tokens, 0, saved)
         if len(saved) and saved.max() > best[0]:
-            best = int(saved.max()), order, int(saved.argmax()) + 1
+            best = int(saved.max()), np.split(order, [int(saved.argmax()) + 1])
     return best
 
 
