@@ -46,12 +46,20 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "requires_trainable_backend: in Keras's own tests")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the slow ones are left out
 def pytest_collection_modifyitems(items):
+    """Of a test with three parameters and more, only so many combinations are not slow as have
+    each pair of values; on other backends than TensorFlow, each value.
+    """
     import keras
 
-    if keras.backend.backend() == "tensorflow":
-        return
-    for item in items:
+    from tests.support.combinations import beyond_the_cover
+
+    is_tensorflow = keras.backend.backend() == "tensorflow"
+    quick = [item for item in items if not item.get_closest_marker("slow")]
+    for item in beyond_the_cover(quick, strength=2 if is_tensorflow else 1):
+        item.add_marker(pytest.mark.slow)
+    for item in [] if is_tensorflow else items:
         if item.get_closest_marker("tensorflow_only"):
             item.add_marker(pytest.mark.skip(reason="needs the TensorFlow backend of Keras"))
 

@@ -98,9 +98,8 @@ def test_own_text(workplace):
     assert "test" in run_python(block, workplace)
 
 
-@pytest.mark.parametrize(
-    "page", ["several-machines.md", pytest.param("wmt14.md", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ["several-machines.md", "wmt14.md"])
 def test_rehearsals_on_the_demo(page, workplace):
     """The command on the demo corpus, on small text in its place."""
     command = lines_with(PAGES / page, "python -m pipelines.train_wmt")[-1]

@@ -70,7 +70,7 @@ def stop_at(step, number, arguments):
     return process.returncode, output, errors
 
 
-@pytest.mark.parametrize("number", [None, signal.SIGINT])
+@pytest.mark.parametrize("number", [pytest.param(None, marks=pytest.mark.slow), signal.SIGINT])
 def test_training_outlives_the_reader_of_its_progress(corpus, tmp_path, number):
     """As where Ctrl-C ends `tee` as well."""
     arguments = train_flags(corpus, tmp_path / "run", **LONG)

@@ -53,7 +53,7 @@ print(json.dumps([run(MODEL, loss, as_dataset)
 
 
 @pytest.mark.tensorflow_only
-@pytest.mark.parametrize("model", ["transformer", "layers"])
+@pytest.mark.parametrize("model", [pytest.param("transformer", marks=pytest.mark.slow), "layers"])
 def test_keras_fit_evaluate_and_predict_on_two_devices(model):
     results = json.loads(run_python(PROGRAM.replace("MODEL", model)).splitlines()[-1])
     assert len(results) == 2

@@ -15,7 +15,6 @@ from tests.support.attention_checks import (
     randomize,
 )
 from tests.support.layer_checks import (
-    BACKEND,
     MODES,
     assert_close,
     compile_function,
@@ -127,8 +126,15 @@ def test_a_graph_that_is_told_the_longest_length_has_one_way(rng, longest, both_
 
 
 @pytest.mark.tensorflow_only
-@pytest.mark.parametrize("widest", [1, T * S], ids=["blocks", "whole"])
-@pytest.mark.parametrize("mode", ["eager", "graph"])
+@pytest.mark.parametrize(
+    "mode, widest",
+    [
+        pytest.param("eager", 1, id="eager-blocks"),
+        pytest.param("eager", T * S, id="eager-whole"),
+        pytest.param("graph", 1, id="graph-blocks"),
+        pytest.param("graph", T * S, id="graph-whole", marks=pytest.mark.slow),
+    ],
+)
 def test_second_derivatives(rng, mode, widest, monkeypatch):
     """Where weights are saved, they must be known to depend on the query."""
     layer = build(rng, RelativeMultiHeadAttention, 2)
@@ -259,9 +265,9 @@ print("KB", peak() - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
-@pytest.mark.skipif(BACKEND == "torch", reason="Keras's layer takes PyTorch's fused attention")
-@pytest.mark.parametrize("trains", [False, pytest.param(True, marks=pytest.mark.tensorflow_only)])
-@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "xla"])
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("mode", ["graph", pytest.param("eager", marks=pytest.mark.slow)])
 def test_memory_is_below_that_of_keras_s_layer(mode, trains):
     """2048 positions, 4 heads, 67 MB of scores; the graph does not know the length."""
     layers = ("keras.layers.MultiHeadAttention(4, 64)", "RelativeMultiHeadAttention(4, 64)")

@@ -75,6 +75,7 @@ assert found[-1] < found[0] / 2, found
 """
 
 
+@pytest.mark.slow
 def test_updates_lower_the_loss_of_the_real_tokens():
     pytest.importorskip("jax")
     result = run("-c", UPDATES)

@@ -151,7 +151,9 @@ def merged(model, directory):
     return other
 
 
-@pytest.mark.parametrize("make", [pytest.param(additive, marks=pytest.mark.slow), sharing, adapted])
+@pytest.mark.parametrize(
+    "make", [*(pytest.param(make, marks=pytest.mark.slow) for make in (additive, sharing)), adapted]
+)
 def test_a_model_in_bfloat16_has_its_weights_rounded_and_half_the_size(tmp_path, make):
     model, (translator, _) = make(), serving_model.exported()
     for variable in model.trainable_variables:

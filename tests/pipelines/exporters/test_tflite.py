@@ -393,6 +393,7 @@ def test_on_a_full_disk_nothing_is_left(tokenizer_path, tmp_path):
     assert TFLiteTranslator(path).translate(["eins"])
 
 
+@pytest.mark.slow
 def test_on_a_full_disk_nothing_is_left_of_two_signatures(tokenizer_path, tmp_path):
     """Which are converted by way of temporary files."""
     exportable = make_exportable(make_model(), tokenizer_path)

@@ -89,6 +89,7 @@ def test_subwords_of_ones_own(table, trained_run, monkeypatch):
     assert row["name"] == "values" and found["config"]["corpus"]["subword_model"] is None
 
 
+@pytest.mark.slow
 def test_on_the_papers_corpus_each_table_scores_what_the_paper_did(table, tmp_path, monkeypatch):
     """Table 1 the test set, Table 3 the development set, both of the same runs."""
     _, _, found = table(1, "relative", steps=2)
