@@ -342,9 +342,7 @@ np.savez(r"{tmp_path / "weights.npz"}", **results)
     )
     assert output.count("step 20/20") == len(settings)
     found = np.load(tmp_path / "weights.npz")
-    one, two = (
-        [record["loss"] for record in history(tmp_path / name)] for name in ("one", "two")
-    )
+    one, two = ([record["loss"] for record in history(tmp_path / name)] for name in ("one", "two"))
     assert len(one) == len(two) == 20
     assert_close(two, one, tolerance=1e-4)
     assert_close(found["two"], found["one"], tolerance=1e-4)
