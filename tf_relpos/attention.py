@@ -11,7 +11,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_relpos.attention_gradients import Attention
+from tf_relpos.attention_gradients import Attention, attend_at_once, has_one_gradient
 from tf_relpos.bands import attend_in_bands, bands_of
 from tf_relpos.caches import given, write
 from tf_relpos.checked_attention import CheckedAttention
@@ -198,7 +198,6 @@ class EdgeAttention(CheckedAttention):
             return_attention_scores,
             relations,
         )
-        attended = heads_last(attended)
         weights = ops.swapaxes(weights, 0, 1) if return_attention_scores else None
         if axes is None:
             return attended, weights
@@ -215,17 +214,13 @@ class EdgeAttention(CheckedAttention):
         relations: Relations | None,
     ) -> tuple[Tensor, Tensor | None]:
         """The same of scaled queries, of keys, values and masks with their heads first, `[N, B, T,
-        H]` and `[N, B, T, S]`, and so are the results. Weights are None for long sequences unless
-        they are asked for."""
+        H]` and `[N, B, T, S]`, and so are the weights, which may be None unless they are asked
+        for."""
         tables = self._tables(query.dtype)
         in_blocks: bool | None = False
         if tables:
             in_blocks = are_in_blocks(query, key, training, self.implementation)
-        if in_blocks is False:
-            weights = self._weigh(query, key, tables, relations, attention_mask)
-            weights = ops.cast(weights, self.compute_dtype)
-            used = self._dropout_layer(weights, training=training) if self.dropout else weights
-            return self._combine(used, value, tables, relations), weights
+        may_be_alone = not (self.is_additive or return_attention_scores)  # without the weights
         attention = Attention(
             self._weigh,
             self._combine,
@@ -234,19 +229,30 @@ class EdgeAttention(CheckedAttention):
             value,
             tables,
             relations,
-            _for_queries(attention_mask, shape_of(query)[2]),
-            self._kept(query, key, training),
-            _additive_gradients if self.is_additive else None,
+            attention_mask,
+            implementation=self.implementation,
         )
-        if not (self.is_additive or return_attention_scores):
+        if in_blocks is False:
+            if may_be_alone and not self.dropout and has_one_gradient(attention, training):
+                return attend_at_once(attention), None
+            weights = self._weigh(query, key, tables, relations, attention_mask)
+            weights = ops.cast(weights, self.compute_dtype)
+            used = self._dropout_layer(weights, training=training) if self.dropout else weights
+            return heads_last(self._combine(used, value, tables, relations)), weights
+        attention = attention._replace(
+            mask=_for_queries(attention_mask, shape_of(query)[2]),
+            kept=self._kept(query, key, training),
+            score_gradients=_additive_gradients if self.is_additive else None,
+        )
+        if may_be_alone:
             bands = bands_of(relations, query, key, training)
             if bands:
                 attended = attend_in_bands(
                     attention, bands, self._masked_softmax, self.implementation
                 )
-                return attended, None
+                return heads_last(attended), None
         attended, *found = attend_in_blocks(attention, return_attention_scores, in_blocks is None)
-        return attended, found[0] if found else None
+        return heads_last(attended), found[0] if found else None
 
     def _tables(self, dtype: Any) -> dict[str, Tensor]:
         """What there is to learn beside the projections, by name, as `Attention` wants it."""

@@ -11,10 +11,19 @@ from typing import Any, NamedTuple
 from keras import ops
 
 from tf_relpos.bucketed import score_gradients, value_gradient
-from tf_relpos.relation_ops import relation_scores
+from tf_relpos.relation_ops import choose_implementation, relation_scores
 from tf_relpos.relations import Relations, tensors_of
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import Tensor, exact_dtype, shape_of
+from tf_relpos.tensor_ops import (
+    Tensor,
+    exact_dtype,
+    has_value,
+    heads_first,
+    heads_last,
+    picks_in_place,
+    shape_of,
+    with_gradient,
+)
 
 
 class Attention(NamedTuple):
@@ -30,6 +39,7 @@ class Attention(NamedTuple):
         relations: None without label vectors.
         mask: which pairs are seen, `[N or 1, B or 1, T or 1, S or 1]`.
         kept: what dropout multiplies the weights by, `[N, B, T, S]`.
+        implementation: of the labels in the gradients, as for `relation_scores`.
         score_gradients: of scores other than Eq. 5's: `(by_scores, query, key, tables, relations)`
             to the gradients by query, key and all tables but that of "value".
     """
@@ -43,6 +53,7 @@ class Attention(NamedTuple):
     relations: Relations
     mask: Tensor | None = None
     kept: Tensor | None = None
+    implementation: str = "auto"
     score_gradients: Callable[..., list[Tensor]] | None = None
 
     def packed(self) -> tuple[list[Tensor], Callable[[Sequence[Tensor]], Attention]]:
@@ -84,17 +95,36 @@ class Attention(NamedTuple):
         return [self.combine(used, self.value, self.tables, self.relations), weights, exact]
 
     def gradients(
-        self, exact: Tensor, by_attended: Tensor, by_returned: Tensor | None = None
+        self,
+        exact: Tensor,
+        by_attended: Tensor,
+        by_returned: Tensor | None = None,
+        means: Tensor | None = None,
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """Gradients by the query; and by key, value and tables, from those by the results."""
+        """Gradients by the query; and by key, value and tables.
+
+        Args:
+            exact: the weights, as `results` gives them.
+            by_attended: the gradient by the attended values.
+            by_returned: that by the weights, if there is any.
+            means: see `softmax_gradient`.
+        """
         used = dropped(ops.cast(exact, self.query.dtype), self.kept)
         by_weights = ops.matmul(by_attended, ops.swapaxes(self.value, -1, -2))
+        added = None
         if "value" in self.tables:
-            by_weights += relation_scores(by_attended, self.relations, self.tables["value"])
+            has_one_label = isinstance(self.relations, RelativePositions)
+            if means is not None and has_one_label and self.kept is None:
+                added, means = -means, None  # what a pair gets of its label takes the mean along
+            by_weights += relation_scores(
+                by_attended, self.relations, self.tables["value"], self.implementation, added=added
+            )
         by_weights = dropped(by_weights, self.kept)
         if by_returned is not None:
             by_weights += by_returned
-        by_scores = softmax_gradient(exact, by_weights, self.query.dtype)
+        if added is None:
+            by_weights = centred(exact, by_weights, means)
+        by_scores = ops.cast(exact * ops.cast(by_weights, exact.dtype), self.query.dtype)
         of_scores = self.score_gradients or _product_gradients
         by_query, by_key, *by_tables = of_scores(
             by_scores, self.query, self.key, self.tables, self.relations
@@ -104,6 +134,50 @@ class Attention(NamedTuple):
             table = self.tables["value"]
             by_tables.append(value_gradient(used, by_attended, self.relations, table))
         return [by_query], [by_key, by_value, *by_tables]
+
+
+def has_one_gradient(attention: Attention, training: Any) -> bool:
+    """Whether to `attend_at_once`: in TensorFlow's graphs for training on CPUs, by bucketing, in
+    single precision. What XLA compiles gains nothing by it, half precision would lose some, and
+    eager weights would not tell what they were made from, for a second derivative.
+
+    Args:
+        attention: of all queries, by the product, without dropout.
+        training: whether a gradient is to be expected.
+    """
+    query, trains = attention.query, ops.is_tensor(training) or training
+    if not trains or has_value(query) or picks_in_place() or query.dtype != exact_dtype(query):
+        return False
+    return {"bucketed"} == {
+        choose_implementation(attention.implementation, attention.relations, table)
+        for table in attention.tables.values()
+    }
+
+
+def attend_at_once(attention: Attention) -> Tensor:
+    """Eq. 3 and 4 of all queries, with one gradient for both: `[B, T, N, H]`.
+
+    Of the weights' gradient the softmax's subtracts a mean over the pairs of a query, which is
+    found without a look at them, from the result (see `gradient_means`), and goes into the numbers
+    by label, of which every pair gets one.
+    """
+    inputs, unpacked = attention.packed()
+
+    def attend(*inputs: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        attended, _, exact = unpacked(inputs).results()
+        attended = heads_last(attended)  # as what comes next keeps it, too
+        return attended, (exact, attended)
+
+    def gradient(inputs: Any, saved: Any, by_attended: Tensor) -> list[Tensor]:
+        exact, attended = saved
+        means = heads_first(gradient_means(attended, by_attended))
+        by_query, by_others = unpacked(inputs).gradients(
+            exact, heads_first(by_attended), means=means
+        )
+        return [*by_query, *by_others]
+
+    attended: Tensor = with_gradient(attend, gradient, *inputs)
+    return attended
 
 
 def dropped(weights: Tensor, kept: Tensor | None) -> Tensor:
@@ -120,13 +194,24 @@ def softmax_gradient(
         exact: the weights, `[N, B, T, S]`.
         by_weights: the gradient by them.
         dtype: of what is given back.
+        means: see `centred`.
+    """
+    return ops.cast(exact * centred(exact, by_weights, means), dtype)
+
+
+def centred(exact: Tensor, by_weights: Tensor, means: Tensor | None = None) -> Tensor:
+    """The gradient by the weights without its mean.
+
+    Args:
+        exact: the weights, `[N, B, T, S]`.
+        by_weights: the gradient by them.
         means: for each query the mean of `by_weights`, weighted by `exact`, `[N, B, T, 1]`, if
             `gradient_means` has found it.
     """
     by_weights = ops.cast(by_weights, exact.dtype)
     if means is None:
         means = ops.sum(by_weights * exact, axis=-1, keepdims=True)
-    return ops.cast(exact * (by_weights - means), dtype)
+    return by_weights - means
 
 
 def gradient_means(attended: Tensor, by_attended: Tensor) -> Tensor:
@@ -135,7 +220,7 @@ def gradient_means(attended: Tensor, by_attended: Tensor) -> Tensor:
     section B.2).
 
     Args:
-        attended: `[N, B, T, H]`.
+        attended: `[N, B, T, H]`, or with these axes in another order.
         by_attended: the gradient by it.
     """
     exact = exact_dtype(attended)

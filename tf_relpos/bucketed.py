@@ -21,10 +21,15 @@ from tf_relpos.tensor_ops import Tensor, is_named, shape_of
 FEW = 64
 
 
-def scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:
+def scores(
+    query: Tensor, relations: Relations, table: Tensor, added: Tensor | None = None
+) -> Tensor:
     """See `tf_relpos.relation_ops.relation_scores`."""
     relations, table = _within_reach(relations, table)
-    return pick_by_label(_times(query, ops.swapaxes(table, -1, -2)), relations)
+    per_label = _times(query, ops.swapaxes(table, -1, -2))
+    if added is not None:
+        per_label += ops.cast(added, per_label.dtype)
+    return pick_by_label(per_label, relations)
 
 
 def values(weights: Tensor, relations: Relations, table: Tensor) -> Tensor:

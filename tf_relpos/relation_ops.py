@@ -27,7 +27,12 @@ _FORMS = {"transpose_reshape": transpose_reshape, "bucketed": bucketed}
 
 
 def relation_scores(
-    query: Tensor, relations: Relations, table: Tensor, implementation: str = "auto"
+    query: Tensor,
+    relations: Relations,
+    table: Tensor,
+    implementation: str = "auto",
+    *,
+    added: Tensor | None = None,
 ) -> Tensor:
     """`x_i W^Q (a^K_ij)^T`, the second term of Eq. 5, unscaled.
 
@@ -36,12 +41,14 @@ def relation_scores(
         relations: see the module.
         table: the key vectors `w^K` of the labels, `[R, H]` or `[N, R, H]`.
         implementation: "auto", "transpose_reshape" or "bucketed".
+        added: a number of each query, `[N, B, T, 1]`, that each of its pairs scores beside; for
+            `RelativePositions`, which have one label for each pair.
 
     Returns:
         `[N, B, T, S]`.
     """
     form = _FORMS[choose_implementation(implementation, relations, table)]
-    return form.scores(query, relations, table)
+    return form.scores(query, relations, table, added)
 
 
 def relation_values(

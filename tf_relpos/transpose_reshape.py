@@ -19,12 +19,15 @@ from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import Tensor, exact_dtype, has_gpu, int32_labels, shape_of, with_gradient
 
 
-def scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:
+def scores(
+    query: Tensor, relations: Relations, table: Tensor, added: Tensor | None = None
+) -> Tensor:
     """See `tf_relpos.relation_ops.relation_scores`."""
     a = _vectors_of_pairs(relations, table, query.dtype)
     if not is_shared(relations):
         return ops.einsum(f"nbth,{_vector_axes(table, a)}->nbts", query, a)
-    return _times_each_position(query, ops.swapaxes(a, -1, -2), table)
+    by_pair = _times_each_position(query, ops.swapaxes(a, -1, -2), table)
+    return by_pair if added is None else by_pair + ops.cast(added, by_pair.dtype)
 
 
 def values(weights: Tensor, relations: Relations, table: Tensor) -> Tensor:
