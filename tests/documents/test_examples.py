@@ -131,9 +131,16 @@ def test_exports(workplace):
             assert output.count("\n") in (2, 8), command
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in [ROOT / "README.md", *HOW_TO] if blocks(p, "python")], ids=name
-)
+def with_python():
+    """The pages with Python; those that show what has tests of its own are slow."""
+    slow = ("deployment.md", "graphs.md", "wmt14.md", "inside.md")
+    for path in [ROOT / "README.md", *HOW_TO]:
+        if blocks(path, "python"):
+            marks = [pytest.mark.slow] if path.name in slow else []
+            yield pytest.param(path, marks=marks, id=name(path))
+
+
+@pytest.mark.parametrize("path", [*with_python()])
 def test_python_runs(path, tmp_path):
     """The blocks of a page one after the other; the model stands for the one training leaves."""
     if path.name == "files.md":

@@ -414,7 +414,13 @@ def test_half_precision(rng):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"steps_per_execution": 2}, {"jit_compile": True}], ids=lambda o: str([*o])
+    "options",
+    [
+        pytest.param({}, marks=[pytest.mark.slow] if BACKEND == "tensorflow" else []),
+        {"steps_per_execution": 2},
+        {"jit_compile": True},
+    ],
+    ids=lambda options: str([*options]),
 )
 def test_keras_fit_trains_it(rng, options):
     if options != {"tensorflow": options, "jax": {"jit_compile": True}, "torch": {}}[BACKEND]:

@@ -369,8 +369,17 @@ if BACKEND == "torch":
 TENSORFLOW_ONLY = ("saved_model", "litert", "onnx")
 if BACKEND == "jax":  # which knows no float64 unless a whole process is told to
     TENSORFLOW_ONLY += ("float64",)
+
+
+def marks_of(use, name):
+    marks = [pytest.mark.tensorflow_only] if use in TENSORFLOW_ONLY else []
+    is_export = use in ("saved_model", "litert", "onnx")
+    return [*marks, pytest.mark.slow] if is_export and name.endswith("Block") else marks
+
+
+# Exports of blocks are slow: the Transformer has both.
 CELLS = [
-    pytest.param(use, name, marks=pytest.mark.tensorflow_only if use in TENSORFLOW_ONLY else ())
+    pytest.param(use, name, marks=marks_of(use, name))
     for use in USES
     for name in SUBJECTS
     if (use, name) not in EXCEPTIONS

@@ -128,7 +128,14 @@ def quantized():
     return model
 
 
-@pytest.mark.parametrize("make", [additive, sharing, adapted, quantized])
+@pytest.mark.parametrize(
+    "make",
+    [
+        additive,
+        *(pytest.param(make, marks=pytest.mark.slow) for make in (sharing, adapted)),
+        quantized,
+    ],
+)
 def test_a_model_of_any_kind_is_translated_with(tmp_path, make):
     model, (translator, _) = make(), serving_model.exported()
     own = Translator(model, translator.tokenizer, beam_size=2, alpha=0.6)

@@ -173,7 +173,7 @@ def test_integers_with_tables_of_each_head(tokenizer_path, tmp_path):
     assert np.median(np.abs(np.subtract(*scores.values()))) < 0.5
 
 
-@pytest.mark.parametrize("quantization", ["none", "int8"])
+@pytest.mark.parametrize("quantization", [pytest.param("none", marks=pytest.mark.slow), "int8"])
 def test_low_rank_updates_are_in_the_file(rng, tokenizer_path, tmp_path, quantization):
     """The file of a model with LoRA is that of one whose matrices are the sums, as it scores."""
     model, merged = make_model(), make_model()

@@ -361,7 +361,9 @@ def gradient_norm(trainer_before, example):
     return float(tf.linalg.global_norm([tf.convert_to_tensor(g) for g in gradients]))
 
 
-@pytest.mark.parametrize("dtype", ["float32", "mixed_float16"])
+@pytest.mark.parametrize(
+    "dtype", ["float32", pytest.param("mixed_float16", marks=pytest.mark.slow)]
+)
 def test_gradients_are_clipped_to_a_global_norm(rng, dtype):
     example = batch(rng)
     before, _ = train(CONFIG, [example], optimizer=keras.optimizers.SGD(0.0))
