@@ -59,7 +59,9 @@ def pytest_collection_modifyitems(items):
     quick = [item for item in items if not item.get_closest_marker("slow")]
     for item in beyond_the_cover(quick, strength=2 if is_tensorflow else 1):
         item.add_marker(pytest.mark.slow)
-    for item in [] if is_tensorflow else items:
+    if is_tensorflow:
+        return
+    for item in items:
         if item.get_closest_marker("tensorflow_only"):
             item.add_marker(pytest.mark.skip(reason="needs the TensorFlow backend of Keras"))
 

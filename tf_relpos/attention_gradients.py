@@ -107,7 +107,7 @@ class Attention(NamedTuple):
             exact: the weights, as `results` gives them.
             by_attended: the gradient by the attended values.
             by_returned: that by the weights, if there is any.
-            means: see `softmax_gradient`.
+            means: see `centred`.
         """
         used = dropped(ops.cast(exact, self.query.dtype), self.kept)
         by_weights = ops.matmul(by_attended, ops.swapaxes(self.value, -1, -2))
@@ -124,7 +124,7 @@ class Attention(NamedTuple):
             by_weights += by_returned
         if added is None:
             by_weights = centred(exact, by_weights, means)
-        by_scores = ops.cast(exact * ops.cast(by_weights, exact.dtype), self.query.dtype)
+        by_scores = softmax_gradient(exact, by_weights, self.query.dtype)
         of_scores = self.score_gradients or _product_gradients
         by_query, by_key, *by_tables = of_scores(
             by_scores, self.query, self.key, self.tables, self.relations
@@ -176,8 +176,7 @@ def attend_at_once(attention: Attention) -> Tensor:
         )
         return [*by_query, *by_others]
 
-    attended: Tensor = with_gradient(attend, gradient, *inputs)
-    return attended
+    return with_gradient(attend, gradient, *inputs)
 
 
 def dropped(weights: Tensor, kept: Tensor | None) -> Tensor:
@@ -185,22 +184,19 @@ def dropped(weights: Tensor, kept: Tensor | None) -> Tensor:
     return weights if kept is None else weights * kept
 
 
-def softmax_gradient(
-    exact: Tensor, by_weights: Tensor, dtype: Any, means: Tensor | None = None
-) -> Tensor:
-    """The gradient by the scores of Eq. 4, from that by the weights, as precise as these are.
+def softmax_gradient(exact: Tensor, by_weights: Tensor, dtype: Any) -> Tensor:
+    """The gradient by the scores of Eq. 4, as precise as the weights are.
 
     Args:
         exact: the weights, `[N, B, T, S]`.
-        by_weights: the gradient by them.
+        by_weights: the gradient by them, `centred`.
         dtype: of what is given back.
-        means: see `centred`.
     """
-    return ops.cast(exact * centred(exact, by_weights, means), dtype)
+    return ops.cast(exact * ops.cast(by_weights, exact.dtype), dtype)
 
 
 def centred(exact: Tensor, by_weights: Tensor, means: Tensor | None = None) -> Tensor:
-    """The gradient by the weights without its mean.
+    """The gradient by the weights without its mean, as `softmax_gradient` takes it.
 
     Args:
         exact: the weights, `[N, B, T, S]`.
@@ -215,7 +211,7 @@ def centred(exact: Tensor, by_weights: Tensor, means: Tensor | None = None) -> T
 
 
 def gradient_means(attended: Tensor, by_attended: Tensor) -> Tensor:
-    """What `softmax_gradient` subtracts, `[N, B, T, 1]`, without a look at the pairs: Eq. 3 is
+    """What `centred` subtracts, `[N, B, T, 1]`, without a look at the pairs: Eq. 3 is
     linear in the weights, so that their mean gradient is `z_i` times its own (Dao et al. 2022,
     section B.2).
 

@@ -23,6 +23,7 @@ from keras import ops
 
 from tf_relpos.attention_gradients import (
     Attention,
+    centred,
     dropped,
     gradient_means,
     softmax_gradient,
@@ -225,11 +226,11 @@ class _BandAttention(NamedTuple):
     def gradients(
         self, exact: Tensor, by_attended: Tensor, means: Tensor | None = None
     ) -> list[Tensor]:
-        """By the query, keys and values, and by the tables that are in use; see
-        `softmax_gradient`."""
+        """By the query, keys and values, and by the tables that are in use; `means` are
+        those of `centred`."""
         used = dropped(ops.cast(exact, self.query.dtype), self.kept)
         by_weights = dropped(self._product(by_attended, self.values), self.kept)
-        by_scores = softmax_gradient(exact, by_weights, self.query.dtype, means)
+        by_scores = softmax_gradient(exact, centred(exact, by_weights, means), self.query.dtype)
         by_query = ops.matmul(by_scores, self._joined(self.keys))
         by_key = ops.matmul(ops.swapaxes(by_scores, -1, -2), self.query)
         by_value = ops.matmul(ops.swapaxes(used, -1, -2), by_attended)

@@ -187,6 +187,16 @@ def test_a_label_given_twice_counts_twice(rng, implementation):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+def test_what_is_added_to_all_pairs_of_a_query(rng, implementation, layout):
+    query, added = (heads_first(rng.normal(size=(B, T, N, n)).astype("float32")) for n in (H, 1))
+    table = rng.normal(size=(*LAYOUTS[layout], 2 * 2 + 1, H)).astype("float32")
+    arguments = query, RelativePositions(T, S, 2, 0), table, implementation
+    found = relation_ops.relation_scores(*arguments, added=added)
+    assert_close(found, to_numpy(relation_ops.relation_scores(*arguments)) + to_numpy(added))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     "queries,keys,k,offset",
     [(1, 1, 0, 0), (1, 7, 3, 4), (7, 1, 40, 0), (19, 23, 2, 3), (5, 3, 11, 0), (3, 3, 9, -6)],
