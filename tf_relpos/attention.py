@@ -19,6 +19,7 @@ from tf_relpos.checks import check_choice
 from tf_relpos.compatibility import additive_gradients, additive_scores
 from tf_relpos.config import COMPATIBILITIES, IMPLEMENTATIONS
 from tf_relpos.free_axes import FreeAxes
+from tf_relpos.lean_layers import apply_dropout
 from tf_relpos.masks import both, heads_first_mask, visible
 from tf_relpos.parts import freeze_parts, give_own_policies, own_policies
 from tf_relpos.projections import of_positions
@@ -237,7 +238,7 @@ class EdgeAttention(CheckedAttention):
                 return attend_at_once(attention), None
             weights = self._weigh(query, key, tables, relations, attention_mask)
             weights = ops.cast(weights, self.compute_dtype)
-            used = self._dropout_layer(weights, training=training) if self.dropout else weights
+            used = self._dropped(weights, training)
             return heads_last(self._combine(used, value, tables, relations)), weights
         attention = attention._replace(
             mask=_for_queries(attention_mask, shape_of(query)[2]),
@@ -272,7 +273,10 @@ class EdgeAttention(CheckedAttention):
         if not (self.dropout and training):
             return None
         ones = ops.ones((*shape_of(query)[:3], shape_of(key)[2]), query.dtype)
-        return self._dropout_layer(ones, training=training)
+        return self._dropped(ones, training)
+
+    def _dropped(self, weights: Tensor, training: bool | None) -> Tensor:
+        return apply_dropout(self._dropout_layer, weights, training) if self.dropout else weights
 
     def _scaled(self, query: Tensor) -> Tensor:
         """Projected queries as the scores take them: over sqrt(H) in Eq. 4."""

@@ -44,10 +44,15 @@ class Dropout(keras.layers.Dropout):
     """Keras's layer; on TensorFlow it is `dropout` where each number is dropped by itself."""
 
     def call(self, inputs: Tensor, training: bool = False) -> Tensor:
-        is_lean = keras.backend.backend() == "tensorflow" and self.noise_shape is None
-        if is_lean and training and self.rate:
-            return dropout(inputs, self.rate, self.seed_generator.next())
-        return super().call(inputs, training=training)
+        return apply_dropout(self, inputs, training)
+
+
+def apply_dropout(layer: keras.layers.Dropout, inputs: Tensor, training: bool | None) -> Tensor:
+    """What any of Keras's layers gives, as `Dropout` computes it."""
+    is_lean = keras.backend.backend() == "tensorflow" and layer.noise_shape is None
+    if is_lean and training and 0 < layer.rate < 1:
+        return dropout(inputs, layer.rate, layer.seed_generator.next())
+    return keras.layers.Dropout.call(layer, inputs, training=training)
 
 
 def layer_normalization(x: Tensor, gamma: Tensor, beta: Tensor, epsilon: float) -> Tensor:

@@ -13,7 +13,7 @@ from tests.support.layer_checks import (
     second_derivatives,
     to_numpy,
 )
-from tf_relpos import EncoderBlock
+from tf_relpos import EncoderBlock, RelativeMultiHeadAttention
 from tf_relpos.fused_passes import fused_passes
 from tf_relpos.lean_layers import Dropout, LayerNormalization, dropout, layer_normalization
 
@@ -231,6 +231,33 @@ def test_the_most_and_the_least_that_can_be_dropped(rate, is_fused):
         y = np.asarray(dropout(np.ones(1000, "float32"), rate, np.array([1, 2])))
     assert np.isfinite(y).all()
     assert (y == 1).all() if rate < 0.5 else (y == 0).mean() > 0.9
+
+
+@pytest.mark.tensorflow_only
+@pytest.mark.parametrize("mode, is_fused", WAYS)
+def test_weights_of_attention_are_dropped_by_it(mode, is_fused):
+    layer = RelativeMultiHeadAttention(3, 4, 2, dropout=0.3, seed=5)
+    layer.build((None, None, 8), (None, None, 8))
+
+    def function(tensors):
+        with fused_passes(is_fused):
+            seed = layer._dropout_layer.seed_generator.state.value
+            expected = dropout(tensors["weights"], 0.3, seed)
+            return layer._dropped(tensors["weights"], True), expected
+
+    inputs = {"weights": np.ones((3, 2, 30, 40), "float32")}
+    found, expected = map(to_numpy, compile_function(function, mode, inputs)(inputs))
+    assert 0.2 < np.mean(found == 0) < 0.4
+    assert np.array_equal(found, expected)
+
+
+def test_all_may_be_dropped():
+    """A rate of 1, which Keras's layers take."""
+    x = np.ones((4, 64), "float32")
+    assert np.array_equal(to_numpy(Dropout(1.0)(x, training=True)), np.zeros_like(x))
+    layer = RelativeMultiHeadAttention(2, 4, 1, dropout=1.0, output_shape=3)
+    x = np.ones((2, 5, 8), "float32")
+    assert np.array_equal(to_numpy(layer(x, x, training=True)), np.zeros((2, 5, 3)))
 
 
 def test_dropout_draws_anew_at_each_call_and_is_off_without_training():
