@@ -6,6 +6,7 @@ Axes: B batch, T query positions, S key positions, N heads, H head size, D model
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import keras
@@ -105,7 +106,7 @@ class EdgeAttention(CheckedAttention):
         super()._build_attention(rank)
         half = self.compute_dtype in ("float16", "bfloat16")
         axis = tuple(range(-len(self._attention_axes), 0))
-        self._softmax = keras.layers.Softmax(axis, dtype="float32" if half else self.dtype_policy)
+        self._softmax = _Softmax(axis, dtype="float32" if half else self.dtype_policy)
 
     def _masked_softmax(
         self, attention_scores: Tensor, attention_mask: Tensor | None = None
@@ -418,6 +419,17 @@ class EdgeAttention(CheckedAttention):
             "compatibility": self.compatibility,
             **own_policies(self),
         }
+
+
+class _Softmax(keras.layers.Softmax):
+    """Keras's, which would warn that a single key gets all of the weight."""
+
+    def call(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
+        if inputs.shape[-1] != 1:
+            return super().call(inputs, mask)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            return super().call(inputs, mask)
 
 
 def _additive_gradients(

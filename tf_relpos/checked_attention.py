@@ -13,7 +13,7 @@ import numpy as np
 
 from tf_relpos.caches import check_update_index
 from tf_relpos.checks import broadcasts, check_number, check_shape, fits
-from tf_relpos.tensor_checks import check_is_padded
+from tf_relpos.tensor_checks import check_is_array, check_is_padded
 from tf_relpos.tensor_ops import Shape, Tensor
 
 
@@ -181,6 +181,7 @@ class CheckedAttention(keras.layers.MultiHeadAttention):
         if not self.built:  # a specification alone is asked for
             return
         for name, x in inputs.items():
+            check_is_array(name, x)
             check_is_padded(name, x)
             rank, features = self._built_for[name]
             check_shape(name, x.shape, (*(None,) * (rank - 1), features))
@@ -200,8 +201,8 @@ class CheckedAttention(keras.layers.MultiHeadAttention):
         if cache is None:  # else they are not looked at
             masks |= {"value_mask": value_mask, "key_mask": key_mask}
         for name, mask in {**masks, "attention_mask": attention_mask}.items():
-            if not hasattr(mask, "shape") and mask is not None:
-                raise ValueError(f"`{name}` must be an array or a tensor. Received: {mask!r}")
+            if mask is not None:
+                check_is_array(name, mask)
             check_is_padded(name, mask)
         if len(query.shape) != 3:
             self._check_ends_with_pairs(query, value, attention_mask)

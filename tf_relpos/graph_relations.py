@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import keras
@@ -268,10 +268,12 @@ def stack_relations(relations: Sequence[Tensor], num_relations: Sequence[int]) -
         int32 `[B or 1, T, S, L]` with the labels of all kinds; 1 if none has a batch.
 
     Raises:
-        ValueError: labels of another shape or type, of different T or S, or not a number for each
-            kind; where values are known, a label that is not below its number.
+        ValueError: labels of another shape or type, of different B, T or S, or not a number for
+            each kind; where values are known, a label that is not below its number.
     """
     shapes = "[T, S], [B, T, S] or [B, T, S, L] for each kind"
+    if not isinstance(relations, Iterable):
+        raise ValueError(f"`relations` must be labels of each kind. Received: {relations!r}")
     relations = [_as_labels("relations", labels, shapes, (2, 3, 4)) for labels in relations]
     try:
         sizes = [check_whole("num_relations", size) for size in num_relations]
@@ -282,7 +284,7 @@ def stack_relations(relations: Sequence[Tensor], num_relations: Sequence[int]) -
             "`num_relations` must have a number for each kind of `relations`. Received: "
             f"num_relations={num_relations!r} for {len(relations)}"
         )
-    _check_alike("`relations`", [_pairs(labels) for labels in relations])
+    _check_alike("`relations`", relations)
     first, found = 0, []
     for labels, size in zip(relations, sizes, strict=True):
         _check_below("relations", labels, "num_relations", size)
@@ -296,17 +298,19 @@ def stack_relations(relations: Sequence[Tensor], num_relations: Sequence[int]) -
     return ops.concatenate([ops.add(labels, zeros) for labels in found], -1)
 
 
-def _pairs(labels: Tensor) -> Shape:
-    """The axes T and S of labels."""
-    return tuple(labels.shape[-3:-1] if len(labels.shape) == 4 else labels.shape[-2:])
+def _check_alike(names: str, relations: Sequence[Tensor]) -> None:
+    """Checks that labels are of the same queries and keys, and of the same graphs or of all."""
+    shapes = [tuple(labels.shape) for labels in relations]
+    pairs = [shape[-3:-1] if len(shape) == 4 else shape[-2:] for shape in shapes]
+    batches = [shape[:-2][:1] for shape in shapes]
+    if not all(map(_is_one_size, zip(*pairs, strict=True))):
+        raise ValueError(f"{names} must have the same T and S. Received: shapes {shapes}")
+    if not _is_one_size(size for batch in batches for size in batch if size != 1):
+        raise ValueError(f"{names} must have the same B, or 1. Received: shapes {shapes}")
 
 
-def _check_alike(names: str, shapes: Sequence[Shape]) -> None:
-    """Checks that labels are of the same queries and keys."""
-    if any(
-        len({size for size in sizes if size is not None}) > 1 for sizes in zip(*shapes, strict=True)
-    ):
-        raise ValueError(f"{names} must have the same T and S. Received: {shapes}")
+def _is_one_size(sizes: Iterable[int | None]) -> bool:
+    return len({size for size in sizes if size is not None}) <= 1
 
 
 def _check_below(name: str, labels: Tensor, argument: str, size: int) -> None:
@@ -330,14 +334,17 @@ def joint_relations(first: Tensor, second: Tensor, num_second: int) -> Tensor:
         int32 `[T, S]` or `[B, T, S]`.
 
     Raises:
-        ValueError: labels of another shape or type.
+        ValueError: labels of another shape or type, or of different B, T or S; where values are
+            known, a label of the first kind whose combinations are beyond int32, or one of the
+            second that is not below its number.
     """
     size = check_whole("num_second", num_second) + 1
     first, second = (
         _as_labels(name, labels, "[T, S] or [B, T, S]", (2, 3))
         for name, labels in (("first", first), ("second", second))
     )
-    _check_alike("`first` and `second`", [_pairs(first), _pairs(second)])
+    _check_alike("`first` and `second`", [first, second])
+    _check_below("first", first, "2^31 / (num_second + 1) - 1", (LARGEST + 1) // size - 1)
     _check_below("second", second, "num_second", num_second)
     first, second = int32_labels(first, LARGEST), int32_labels(second, num_second)
     first, second = (ops.maximum(labels, -1) for labels in (first, second))

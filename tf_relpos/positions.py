@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from tf_relpos.checks import check_number
-from tf_relpos.tensor_checks import FURTHEST, check_index, check_is_padded
+from tf_relpos.tensor_checks import FURTHEST, check_index, check_is_array, check_is_padded
 from tf_relpos.tensor_ops import Tensor, shape_of
 
 
@@ -48,6 +48,7 @@ class SinusoidalPositionEncoding(keras.layers.Layer):
         self.supports_masking = True
 
     def call(self, inputs: Any, start_index: Any = 0) -> Tensor:
+        check_is_array("inputs", inputs)
         check_is_padded("inputs", inputs)
         dtype = keras.backend.standardize_dtype(inputs.dtype)
         if "float" not in dtype or len(inputs.shape) < 2:

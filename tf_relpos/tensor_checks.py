@@ -16,6 +16,16 @@ LARGEST = 2**31 - 1  # of int32
 FURTHEST = 2**30  # lengths and distances: int32 holds the sums of two
 
 
+def check_is_array(name: str, x: Any) -> None:
+    """Refuses what has no shape.
+
+    Raises:
+        ValueError: it has none, as a list or None.
+    """
+    if not hasattr(x, "shape"):
+        raise ValueError(f"`{name}` must be an array or a tensor. Received: {x!r}")
+
+
 def check_is_padded(name: str, x: Tensor) -> None:
     """Refuses TensorFlow's ragged tensors.
 

@@ -101,6 +101,14 @@ class Transformer(keras.Model):
                 layer.build(shape)
         give_own_policies(self)
 
+    def make_train_function(self, force: bool = False) -> Any:
+        """Keras's, with all variables there: TensorFlow traces a step twice that makes some, as
+        Keras's `fit` does of the optimizer's, and tracing is what the first step takes long for."""
+        self._build_all()
+        if self.optimizer is not None and not self.optimizer.built:
+            self.optimizer.build(self.trainable_variables)
+        return super().make_train_function(force)
+
     @property
     def input_dtype(self) -> str:
         """What Keras casts floats to, of which it makes the inputs of models that it exports,

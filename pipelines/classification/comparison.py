@@ -76,7 +76,9 @@ def train(
     updates = -(-len(task.train.targets) // config.batch) * config.epochs
     rate = warmup_then_cosine(updates, config.learning_rate)
     loss = keras.losses.BinaryCrossentropy(from_logits=True) if task.words else "mse"
-    model.compile(keras.optimizers.Adam(rate), loss)
+    optimizer = keras.optimizers.Adam(rate)
+    optimizer.build(model.trainable_variables)  # or the step is traced twice
+    model.compile(optimizer, loss)
     inputs, targets, _ = task.train
     check = keras.callbacks.LambdaCallback(
         on_epoch_end=lambda epoch, logs: check_finite(logs["loss"], config.learning_rate)

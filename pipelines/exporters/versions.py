@@ -46,9 +46,11 @@ def check_place(directory: str | Path, run: str | None) -> None:
         run: the `id` of the run to export from, None if it has none yet.
 
     Raises:
-        InputError: it cannot be written to, is a version itself, or holds those of another run.
+        InputError: it cannot be written to, or read from, is a version itself, or holds those of
+            another run.
     """
     directory = Path(directory)
+    _check_can_be_read(directory)
     check_writable(directory, f"export_dir {directory}")
     _check_holds_versions(directory)
     _check_same_run(directory, run)
@@ -127,9 +129,10 @@ def new_version(directory: str | Path, version: int | None = None) -> Iterator[t
         the directory to write to, and the path that it will have.
 
     Raises:
-        InputError: the version exists, or it cannot be written.
+        InputError: the version exists, or it cannot be written, or not be read.
     """
     directory = Path(directory)
+    _check_can_be_read(directory)
     with traceless(directory), _alone_in(directory):
         final = directory / str(_number(directory, version))
         with new_directory(final) as temporary:
@@ -167,6 +170,15 @@ def _number(directory: Path, version: int | None) -> int:
             f"for the next, {following}"
         )
     return version or following
+
+
+def _check_can_be_read(directory: Path) -> None:
+    """Refuses a path that TensorFlow takes for a pattern, which leads somewhere else."""
+    if any(character in str(directory) for character in "[\\"):
+        raise InputError(
+            "the directory of a SavedModel must have no [ and no \\ in its path, where TensorFlow "
+            f"would not find it, got {directory}: give another one"
+        )
 
 
 def _check_holds_versions(directory: Path) -> None:

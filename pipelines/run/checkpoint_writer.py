@@ -56,6 +56,8 @@ class CheckpointWriter(Checkpoints):
         Raises:
             InputError: it cannot be written; all is as it was.
         """
+        if not (run := self.path.parent).exists():
+            raise InputError(f"run_dir {run} has been moved or removed while it was trained in")
         if state.step not in self.steps():
             checkpoint_files.write_checkpoint(
                 self._step_path(state.step),

@@ -28,6 +28,9 @@ from tf_relpos import (
     RelationAwareAttention,
     RelativeMultiHeadAttention,
     SinusoidalPositionEncoding,
+    Transformer,
+    TransformerConfig,
+    beam_search,
     path_relations,
     smoothed_cross_entropy,
 )
@@ -316,6 +319,33 @@ def test_inputs_that_do_not_fit_a_built_layer_are_refused(rng, cls, wrong, messa
         dtype = "bool" if "mask" in name else "float32"
         with pytest.raises(ValueError, match=message):
             layer(**{**symbolic, name: keras.KerasTensor(shape, dtype)}, **labels)
+
+
+@pytest.mark.parametrize("wrong", [None, "text", [[1.0]]], ids=str)
+def test_inputs_that_are_no_arrays_are_refused(wrong):
+    x = np.ones((B, 5, D), "float32")
+    layer = RelativeMultiHeadAttention(N, H, 3)
+    layer.build(x.shape, x.shape)
+    for name, call in {
+        "query": lambda: layer.distance_scores(wrong),
+        "value": lambda: layer.compute_cache(wrong),
+        "inputs": lambda: SinusoidalPositionEncoding().call(wrong),
+    }.items():
+        with pytest.raises(ValueError, match=f"`{name}` must be an array or a tensor. Received"):
+            call()
+    with pytest.raises(ValueError, match="`query` must be an array or a tensor. Received: None"):
+        layer(None, x)
+
+
+def test_a_single_key_is_attended_to_without_a_word(recwarn):
+    x = np.ones((B, 5, D), "float32")
+    layer = RelativeMultiHeadAttention(N, H, 3)
+    for value in (x[:, :1], x):
+        _, weights = layer(x[:, :1], value, return_attention_scores=True)
+        assert_close(np.sum(to_numpy(weights), axis=-1), np.ones((B, N, 1)))
+    model = Transformer(TransformerConfig.preset("tiny", vocabulary_size=9))
+    beam_search(model, np.full((1, 1), 4), 2, max_length=1)
+    assert not [warning for warning in recwarn if "softmax" in str(warning.message)]
 
 
 @pytest.mark.parametrize("base", ["float32", "mixed_bfloat16", "mixed_float16"])

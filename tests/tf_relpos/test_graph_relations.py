@@ -255,6 +255,10 @@ def test_joint_labels_tell_all_combinations_apart():
     assert found[0, 0] == -1
     batched = joint_relations(np.stack([first, first]), second, S)
     np.testing.assert_array_equal(to_numpy(batched), np.stack([found, found]))
+    for first, second, size in ((46338, 46339, 46340), (2**30 - 2, 0, 1)):
+        expected = (first + 1) * (size + 1) + second
+        assert 2**31 - 46341 < expected < 2**31
+        assert int(joint_relations([[first]], [[second]], size)[0, 0]) == expected
 
 
 @pytest.mark.parametrize(
@@ -283,6 +287,19 @@ def test_joint_labels_tell_all_combinations_apart():
         (
             lambda: stack_relations([[[0]], [[0, 0]]], [1, 1]),
             "`relations` must have the same T",
+        ),
+        (
+            lambda: stack_relations([np.zeros((2, 1, 1), int), np.zeros((4, 1, 1), int)], [1, 1]),
+            r"`relations` must have the same B, or 1. Received: shapes .*\(4, 1, 1\)",
+        ),
+        (
+            lambda: joint_relations(np.zeros((2, 1, 1), int), np.zeros((3, 1, 1), int), 1),
+            "`first` and `second` must have the same B, or 1",
+        ),
+        (lambda: stack_relations(None, [1]), "`relations` must be labels of each kind.*None"),
+        (
+            lambda: joint_relations([[46339]], [[0]], 46340),
+            r"`first` must be below 2\^31 / \(num_second \+ 1\) - 1=46339.*a label 46339",
         ),
         (
             lambda: stack_relations([[[7]], [[0]]], [1, 1]),

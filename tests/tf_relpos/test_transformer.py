@@ -15,7 +15,13 @@ from tests.support.layer_checks import (
     run_python,
 )
 from tests.support.layer_checks import to_numpy as numpy
-from tf_relpos import Transformer, TransformerConfig, beam_search, greedy_search
+from tf_relpos import (
+    Transformer,
+    TransformerConfig,
+    beam_search,
+    greedy_search,
+    smoothed_cross_entropy,
+)
 from tf_relpos.config import POSITIONS
 
 B, K, S, T, V = 2, 5, 7, 11, 23
@@ -437,6 +443,24 @@ def test_keras_fit_trains_it(rng, options):
     inputs = {"source_ids": source_ids, "target_ids": shifted}
     losses = model.fit(inputs, labels, epochs=25, batch_size=7, verbose=0).history["loss"]
     assert losses[-1] < 0.75 * losses[0], losses
+
+
+@pytest.mark.tensorflow_only
+def test_fit_traces_a_step_once(rng):
+    traced = []
+
+    class Counting(Transformer):
+        def train_step(self, data):
+            traced.append(data)
+            return super().train_step(data)
+
+    model = Counting(make_model(rng, encoder_layers=1, decoder_layers=1).config)
+    ids = make_ids(rng, 4, S)
+    model.compile("adam", smoothed_cross_entropy, jit_compile=False)
+    for _ in range(2):
+        model.fit({"source_ids": ids, "target_ids": ids}, ids, verbose=0)
+    assert len(traced) == 1
+    assert int(model.optimizer.iterations) == 2
 
 
 def test_symbolic_shape(rng):

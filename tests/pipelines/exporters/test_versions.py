@@ -1,8 +1,10 @@
 """Numbered directories that are complete or absent."""
 
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import tensorflow as tf
 
 from pipelines.errors import InputError
 from pipelines.exporters.versions import (
@@ -143,6 +145,26 @@ def test_versions_that_do_not_say_where_they_are_from_are_gone_on_with(tmp_path,
         (tmp_path / "7" / "assets.extra" / "tf_relpos.json").write_text(content)
     check_place(tmp_path, "a")
     assert export(tmp_path, {"run": "a"}) == "8"
+
+
+@pytest.mark.parametrize("name", ["mine [v2]", "a\\b", "a*b?{c}"])
+def test_a_model_is_found_where_it_was_exported(tmp_path, name):
+    """TensorFlow takes a path with brackets or backslashes for a pattern."""
+    directory = tmp_path / name
+    if "*" not in name:
+        message = rf"no \[ and no \\ in its path.*, got {re.escape(str(directory))}: give"
+        with pytest.raises(InputError, match=message), new_version(directory):
+            pass
+        with pytest.raises(InputError, match=message):
+            check_place(directory, None)
+        assert list(tmp_path.iterdir()) == []
+        return
+    check_place(directory, None)
+    model = tf.Module()
+    model.number = tf.Variable(3)
+    with new_version(directory) as (path, final):
+        tf.saved_model.save(model, path)
+    assert int(tf.saved_model.load(final).number) == 3
 
 
 def test_a_place_is_checked_without_a_trace(tmp_path):

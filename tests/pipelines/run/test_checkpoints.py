@@ -1,5 +1,7 @@
 """The checkpoints of a run: what comes back, what is kept, averages."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -54,6 +56,17 @@ def test_restoring_brings_back_weights_and_optimizer(checkpoints, model, optimiz
     for variable, value in zip((*model.weights, *optimizer.variables), saved, strict=True):
         np.testing.assert_array_equal(variable.numpy(), value)
     assert int(optimizer.iterations) == 17
+
+
+def test_a_run_that_has_been_moved_is_not_begun_anew(model, optimizer, tmp_path):
+    run = tmp_path / "run"
+    run.mkdir()
+    writer = CheckpointWriter(run / "checkpoints", provenance())
+    writer.save(model, optimizer, RunState(5), keep=1)
+    run.rename(tmp_path / "moved")
+    with refused(f"^run_dir {re.escape(str(run))} has been moved or removed while"):
+        writer.save(model, optimizer, RunState(10), keep=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["moved"]
 
 
 def test_a_new_run_starts_at_zero(checkpoints, model, optimizer):
