@@ -80,6 +80,7 @@ def test_it_learns_and_is_saved(rng, tmp_path):
     assert loaded(inputs).shape == (12, S, V)
 
 
+@pytest.mark.slow  # so are layers that share nothing
 @pytest.mark.tensorflow_only
 def test_it_is_quantized(rng):
     shared, _ = make_pair(rng)

@@ -283,6 +283,7 @@ def test_r_drop_without_dropout_trains_like_one_pass(rng):
         assert_close(weights(two), weights(one), tolerance=1e-5)
 
 
+@pytest.mark.slow
 def test_r_drop_keeps_passes_alike(rng):
     """With dropout, passes differ, the more so the less it weighs."""
     batches = [batch(rng)] * 60

@@ -151,6 +151,7 @@ def test_workers_train_like_one_process(prepared, alone, tmp_path, count, chief)
     check_like_alone(alone, tmp_path)
 
 
+@pytest.mark.slow
 def test_who_leaves_first_is_not_missed(tmp_path):
     """All have asked, but one leaves as soon as it has the answer, before the other has told that
     it has it as well."""
