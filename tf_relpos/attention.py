@@ -106,7 +106,7 @@ class EdgeAttention(CheckedAttention):
         super()._build_attention(rank)
         half = self.compute_dtype in ("float16", "bfloat16")
         axis = tuple(range(-len(self._attention_axes), 0))
-        self._softmax = _Softmax(axis, dtype="float32" if half else self.dtype_policy)
+        self._softmax = Softmax(axis, dtype="float32" if half else self.dtype_policy)
 
     def _masked_softmax(
         self, attention_scores: Tensor, attention_mask: Tensor | None = None
@@ -421,7 +421,7 @@ class EdgeAttention(CheckedAttention):
         }
 
 
-class _Softmax(keras.layers.Softmax):
+class Softmax(keras.layers.Softmax):
     """Keras's, which would warn that a single key gets all of the weight."""
 
     def call(self, inputs: Tensor, mask: Tensor | None = None) -> Tensor:
