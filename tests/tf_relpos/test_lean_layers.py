@@ -253,7 +253,7 @@ def test_weights_of_attention_are_dropped_by_it(mode, is_fused):
 
 def test_all_may_be_dropped():
     """A rate of 1, which Keras's layers take."""
-    x = np.ones((4, 64), "float32")
+    x = np.ones((1024, 1024), "float32")  # of which 16 bits would keep some
     assert np.array_equal(to_numpy(Dropout(1.0)(x, training=True)), np.zeros_like(x))
     layer = RelativeMultiHeadAttention(2, 4, 1, dropout=1.0, output_shape=3)
     x = np.ones((2, 5, 8), "float32")

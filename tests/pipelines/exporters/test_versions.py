@@ -147,18 +147,19 @@ def test_versions_that_do_not_say_where_they_are_from_are_gone_on_with(tmp_path,
     assert export(tmp_path, {"run": "a"}) == "8"
 
 
-@pytest.mark.parametrize("name", ["mine [v2]", "a\\b", "a*b?{c}"])
-def test_a_model_is_found_where_it_was_exported(tmp_path, name):
-    """TensorFlow takes a path with brackets or backslashes for a pattern."""
+@pytest.mark.parametrize("name", ["mine [v2]", "a\\b"])
+def test_paths_that_tensorflow_takes_for_patterns_are_refused(tmp_path, name):
     directory = tmp_path / name
-    if "*" not in name:
-        message = rf"no \[ and no \\ in its path.*, got {re.escape(str(directory))}: give"
-        with pytest.raises(InputError, match=message), new_version(directory):
-            pass
-        with pytest.raises(InputError, match=message):
-            check_place(directory, None)
-        assert list(tmp_path.iterdir()) == []
-        return
+    message = rf"no \[ and no \\ in its path.*, got {re.escape(str(directory))}: give"
+    with pytest.raises(InputError, match=message), new_version(directory):
+        pass
+    with pytest.raises(InputError, match=message):
+        check_place(directory, None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_is_found_where_it_was_exported(tmp_path):
+    directory = tmp_path / "a*b?{c}"
     check_place(directory, None)
     model = tf.Module()
     model.number = tf.Variable(3)
