@@ -249,9 +249,7 @@ class EdgeAttention(CheckedAttention):
         if may_be_alone:
             bands = bands_of(relations, query, key, training)
             if bands:
-                attended = attend_in_bands(
-                    attention, bands, self._masked_softmax, self.implementation
-                )
+                attended = attend_in_bands(attention, bands, self._masked_softmax)
                 return heads_last(attended), None
         attended, *found = attend_in_blocks(attention, return_attention_scores, in_blocks is None)
         return heads_last(attended), found[0] if found else None

@@ -20,6 +20,7 @@ from tf_relpos.tensor_ops import (
     has_value,
     heads_first,
     heads_last,
+    may_train,
     picks_in_place,
     shape_of,
     with_gradient,
@@ -145,8 +146,13 @@ def has_one_gradient(attention: Attention, training: Any) -> bool:
         attention: of all queries, by the product, without dropout.
         training: whether a gradient is to be expected.
     """
-    query, trains = attention.query, ops.is_tensor(training) or training
-    if not trains or has_value(query) or picks_in_place() or query.dtype != exact_dtype(query):
+    query = attention.query
+    if (
+        not may_train(training)
+        or has_value(query)
+        or picks_in_place()
+        or query.dtype != exact_dtype(query)
+    ):
         return False
     return {"bucketed"} == {
         choose_implementation(attention.implementation, attention.relations, table)

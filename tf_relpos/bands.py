@@ -37,12 +37,14 @@ from tf_relpos.tensor_ops import (
     exact_dtype,
     has_gpu,
     has_value,
+    may_train,
     with_gradient,
 )
 
 # Queries of a block: an eighth of all, and at least so many.
 FEWEST = 128
-# Elements of the weights of all pairs, [N, B, T, S], up to which they are kept for the gradient.
+# Elements of the weights of all pairs, [N, B, T, S], up to which they are kept for the gradient, in
+# a graph that does not know B those of one sentence.
 MOST_KEPT = 1 << 28
 
 
@@ -92,8 +94,7 @@ def bands_of(relations: Relations, query: Tensor, key: Tensor, training: Any) ->
     T, S, k, offset = relations
     if not all(isinstance(size, int) for size in relations) or k == 0:
         return []
-    trains = ops.is_tensor(training) or training
-    if not trains or query.shape[0] * (query.shape[1] or 1) * T * S > MOST_KEPT:
+    if not may_train(training) or query.shape[0] * (query.shape[1] or 1) * T * S > MOST_KEPT:
         return []
     size = max(-(-T // 8), FEWEST)
     bands = []
@@ -110,7 +111,6 @@ def attend_in_bands(
     attention: Attention,
     bands: Sequence[Band],
     softmax: Callable[[Tensor, Tensor | None], Tensor],
-    implementation: str = "auto",
 ) -> Tensor:
     """Eq. 3 and 5, block by block; in a graph the weights are kept, as plain attention keeps them.
 
@@ -118,7 +118,6 @@ def attend_in_bands(
         attention: of all queries, by the product, with `RelativePositions`.
         bands: what `bands_of` has found.
         softmax: `(scores, mask) -> weights`, in single precision at least.
-        implementation: of the labels in the bands, as for `relation_scores`.
 
     Returns:
         The attended values, `[N, B, T, H]`.
@@ -139,7 +138,7 @@ def attend_in_bands(
                 values,
                 band.queries(own.mask),
                 band.queries(own.kept),
-                implementation,
+                own.implementation,
             )
 
     # An eager tape would not know what kept weights were made from, for a second derivative.

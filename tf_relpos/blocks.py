@@ -157,9 +157,6 @@ class Block(keras.layers.Layer):
         y = _dense(self.outer, self.inner_dropout(y, training=training))
         return self._after(x, y, self.feed_forward_norm, training)
 
-    def compute_output_shape(self, input_shape: Shape, *args: Any, **kwargs: Any) -> Shape:
-        return input_shape
-
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self.arguments, **own_policies(self)}
 

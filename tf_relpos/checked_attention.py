@@ -191,10 +191,10 @@ class CheckedAttention(keras.layers.MultiHeadAttention):
         query: Tensor,
         value: Tensor,
         cache: Tensor | None,
-        attention_mask: Tensor | None,
         query_mask: Tensor | None,
         value_mask: Tensor | None,
         key_mask: Tensor | None,
+        attention_mask: Tensor | None,
     ) -> None:
         """Refuses masks of a call that do not fit, where positions have one axis."""
         masks = {"query_mask": query_mask}

@@ -126,6 +126,9 @@ class DecoderBlock(Block):
         self._checked_mask(x, encoded, source_mask)
         return self._symbolic(x)
 
+    def compute_output_shape(self, x_shape: Shape, *args: Any, **kwargs: Any) -> Shape:
+        return x_shape
+
     def _checked_mask(self, x, encoded, source_mask):
         """The mask of the cross-attention; all arguments are checked."""
         self._check_input(x)

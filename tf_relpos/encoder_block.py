@@ -5,12 +5,14 @@ Axes are those of `tf_relpos.blocks`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 
 from tf_relpos.blocks import AttentionInputs, Block, attention_mask
 from tf_relpos.caches import given
 from tf_relpos.masks import both
-from tf_relpos.tensor_ops import Tensor
+from tf_relpos.tensor_ops import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")
@@ -75,6 +77,9 @@ class EncoderBlock(Block):
         y, cache = found if cache is not None else (found, None)
         x = self._after(x, y, self.self_attention_norm, training)
         return given(self._feed_forward(x, training), cache)
+
+    def compute_output_shape(self, input_shape: Shape, *args: Any, **kwargs: Any) -> Shape:
+        return input_shape
 
     def compute_output_spec(
         self,

@@ -8,7 +8,6 @@ arrays.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -16,81 +15,10 @@ import keras
 import numpy as np
 from keras import ops
 
-from tf_relpos.checks import check_boolean, check_whole, fits
-from tf_relpos.tensor_checks import LARGEST, check_index, check_is_padded
-from tf_relpos.tensor_ops import Shape, Tensor, int32_labels, known_value, shape_of
-
-
-def check_relations(
-    relations: Any, num_relations: int, lengths: Shape = (None, None), batch: int | None = None
-) -> Tensor:
-    """Returns labels that a layer with R = `num_relations` labels can use.
-
-    Args:
-        relations: int labels `[T, S]`, `[B or 1, T, S]` or `[B or 1, T, S, L]`.
-        num_relations: R.
-        lengths: T and S, None where they are not known.
-        batch: B, likewise.
-
-    Returns:
-        Integer labels. Floats whose values are not known are cast, as Keras's `Embedding` does:
-        Keras makes floats of all inputs of a model that it builds by itself or exports.
-
-    Raises:
-        ValueError: no labels, known labels that are not integers, labels of another shape, or,
-            where the values are known, a label of R or above.
-    """
-    shapes = "[T, S], [B, T, S] or [B, T, S, L]"
-    if relations is None:
-        raise ValueError(f"`relations` must be given: int labels {shapes}. Received: None")
-    check_is_padded("relations", relations)
-    if "float" in str(getattr(relations, "dtype", "")) and known_value(relations) is None:
-        check_tells_labels_apart(relations.dtype, num_relations)
-        relations = ops.cast(relations, "int32")
-    relations = _as_labels("relations", relations, shapes)
-    B, *pairs = relations.shape if len(relations.shape) > 2 else (1, *relations.shape)
-    is_of_batch = B == 1 or fits((B,), (batch,))  # 1: those of all sentences
-    if len(pairs) not in (2, 3) or not (is_of_batch and fits(pairs[:2], lengths)):
-        raise ValueError(
-            f"`relations` must have the shape {shapes} with B, T, S = "
-            f"{(batch, *lengths)}. Received: shape={tuple(relations.shape)}"
-        )
-    _check_below("relations", relations, "num_relations", num_relations)
-    return relations
-
-
-def check_tells_labels_apart(dtype: Any, num_relations: int) -> None:
-    """Checks that labels below R are what they were before Keras made them floats of a dtype.
-
-    Raises:
-        ValueError: R is too large: half precision rounds labels to others.
-    """
-    dtype = keras.backend.standardize_dtype(dtype)
-    exact = {"bfloat16": 1 << 8, "float16": 1 << 11}.get(dtype, math.inf)
-    if num_relations - 1 > exact:
-        raise ValueError(
-            f"`relations` must be integers: labels above {exact} are others in {dtype}, of "
-            f"{num_relations} that there are. Received: dtype={dtype}"
-        )
-
-
-def _as_labels(name: str, labels: Any, shapes: str, ranks: Sequence[int] = ()) -> Tensor:
-    """Labels that may be lists, as an array or a tensor; `ranks` are those they may have."""
-    check_is_padded(name, labels)
-    if not hasattr(labels, "dtype"):
-        try:
-            labels = np.asarray(labels)
-        except ValueError as error:
-            raise ValueError(f"`{name}` must have the shape {shapes}. Received: {error}") from None
-    is_other = isinstance(labels, np.ndarray) and labels.dtype.kind in "OSU"  # text, None, ...
-    dtype = str(labels.dtype) if is_other else keras.backend.standardize_dtype(labels.dtype)
-    if "int" not in dtype:
-        raise ValueError(f"`{name}` must hold integer labels. Received: dtype={dtype}")
-    if ranks and len(labels.shape) not in ranks:
-        raise ValueError(
-            f"`{name}` must have the shape {shapes}. Received: shape={tuple(labels.shape)}"
-        )
-    return labels
+from tf_relpos.checks import check_boolean, check_whole
+from tf_relpos.label_checks import as_labels, check_alike, check_below
+from tf_relpos.tensor_checks import LARGEST, check_index
+from tf_relpos.tensor_ops import Tensor, int32_labels, known_value, shape_of
 
 
 def edge_relations(
@@ -225,7 +153,7 @@ def path_relations(relations: Tensor, max_distance: int) -> Tensor:
     k = check_whole("max_distance", max_distance)
     _check_has_shape("relations", relations)
     shapes = "[T, T], [B, T, T] or [B, T, T, L]"
-    labels = _as_labels("relations", relations, shapes, (2, 3, 4))
+    labels = as_labels("relations", relations, shapes, (2, 3, 4))
     is_edge = ops.convert_to_tensor(labels) >= 0
     if len(is_edge.shape) == 4:
         is_edge = ops.any(is_edge, -1)
@@ -274,7 +202,7 @@ def stack_relations(relations: Sequence[Tensor], num_relations: Sequence[int]) -
     shapes = "[T, S], [B, T, S] or [B, T, S, L] for each kind"
     if not isinstance(relations, Iterable):
         raise ValueError(f"`relations` must be labels of each kind. Received: {relations!r}")
-    relations = [_as_labels("relations", labels, shapes, (2, 3, 4)) for labels in relations]
+    relations = [as_labels("relations", labels, shapes, (2, 3, 4)) for labels in relations]
     try:
         sizes = [check_whole("num_relations", size) for size in num_relations]
     except TypeError:
@@ -284,10 +212,10 @@ def stack_relations(relations: Sequence[Tensor], num_relations: Sequence[int]) -
             "`num_relations` must have a number for each kind of `relations`. Received: "
             f"num_relations={num_relations!r} for {len(relations)}"
         )
-    _check_alike("`relations`", relations)
+    check_alike("`relations`", relations)
     first, found = 0, []
     for labels, size in zip(relations, sizes, strict=True):
-        _check_below("relations", labels, "num_relations", size)
+        check_below("relations", labels, "num_relations", size)
         labels = int32_labels(labels, size)
         labels = ops.where((labels >= 0) & (labels < size), labels + first, -1)
         labels = labels if len(labels.shape) == 4 else ops.expand_dims(labels, -1)
@@ -296,29 +224,6 @@ def stack_relations(relations: Sequence[Tensor], num_relations: Sequence[int]) -
     # For all graphs and pairs: inputs of a functional model have no shape to broadcast to.
     zeros = ops.zeros_like(functools.reduce(ops.add, [labels[..., :1] for labels in found]))
     return ops.concatenate([ops.add(labels, zeros) for labels in found], -1)
-
-
-def _check_alike(names: str, relations: Sequence[Tensor]) -> None:
-    """Checks that labels are of the same queries and keys, and of the same graphs or of all."""
-    shapes = [tuple(labels.shape) for labels in relations]
-    pairs = [shape[-3:-1] if len(shape) == 4 else shape[-2:] for shape in shapes]
-    batches = [shape[:-2][:1] for shape in shapes]
-    if not all(map(_is_one_size, zip(*pairs, strict=True))):
-        raise ValueError(f"{names} must have the same T and S. Received: shapes {shapes}")
-    if not _is_one_size(size for batch in batches for size in batch if size != 1):
-        raise ValueError(f"{names} must have the same B, or 1. Received: shapes {shapes}")
-
-
-def _is_one_size(sizes: Iterable[int | None]) -> bool:
-    return len({size for size in sizes if size is not None}) <= 1
-
-
-def _check_below(name: str, labels: Tensor, argument: str, size: int) -> None:
-    """Checks labels whose values are known against a limit, which is another argument."""
-    values = known_value(labels)
-    largest = -1 if values is None or not values.size else int(np.max(values))
-    if largest >= size:
-        raise ValueError(f"`{name}` must be below {argument}={size}. Received: a label {largest}")
 
 
 def joint_relations(first: Tensor, second: Tensor, num_second: int) -> Tensor:
@@ -338,15 +243,16 @@ def joint_relations(first: Tensor, second: Tensor, num_second: int) -> Tensor:
             known, a label of the first kind whose combinations are beyond int32, or one of the
             second that is not below its number.
     """
-    size = check_whole("num_second", num_second) + 1
+    num_second = check_whole("num_second", num_second)
+    size = num_second + 1
     first, second = (
-        _as_labels(name, labels, "[T, S] or [B, T, S]", (2, 3))
+        as_labels(name, labels, "[T, S] or [B, T, S]", (2, 3))
         for name, labels in (("first", first), ("second", second))
     )
-    _check_alike("`first` and `second`", [first, second])
+    check_alike("`first` and `second`", [first, second])
     most = max((LARGEST + 1) // size - 1, 0)
-    _check_below("first", first, "2^31 / (num_second + 1) - 1", most)
-    _check_below("second", second, "num_second", num_second)
+    check_below("first", first, "2^31 / (num_second + 1) - 1", most)
+    check_below("second", second, "num_second", num_second)
     first, second = int32_labels(first, LARGEST), int32_labels(second, num_second)
     first, second = (ops.maximum(labels, -1) for labels in (first, second))
     return (first + 1) * size + ops.where(second < num_second, second, -1)

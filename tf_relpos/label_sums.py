@@ -114,16 +114,11 @@ def _sum_in_place(per_pair: Tensor, positions: RelativePositions) -> Tensor:
     """See `sum_positions`."""
     k = positions.max_relative_position
     T, S = shape_of(per_pair)[2:]
-
-    def total(pairs: Tensor) -> Tensor:
-        sums = ops.sum(ops.cast(pairs, exact_dtype(pairs)), axis=-1, keepdims=True)
-        return ops.cast(sums, per_pair.dtype)
-
     if isinstance(k, int) and k == 0:
-        return total(per_pair)
+        return _total(per_pair, axis=-1)
     distances, keys, is_there = _distances(positions, T, S)
-    left = total(ops.where(distances <= -k, per_pair, 0))
-    right = total(ops.where(distances >= k, per_pair, 0))
+    left = _total(ops.where(distances <= -k, per_pair, 0), axis=-1)
+    right = _total(ops.where(distances >= k, per_pair, 0), axis=-1)
     places = ops.clip(keys, 0, S - 1)
     near = ops.take_along_axis(per_pair, ops.expand_dims(places, (0, 1)), axis=-1)
     near = ops.where(is_there, near, 0)
@@ -202,7 +197,7 @@ def sum_positions(pairs: Tensor, positions: RelativePositions) -> Tensor:
     k = positions.max_relative_position
     G, T, S, X = shape_of(pairs)
     if isinstance(k, int) and k == 0:
-        return ops.sum(pairs, axis=2, keepdims=True)
+        return _total(pairs, axis=2)
     distances, keys, is_there = _distances(positions, T, S)
     far = ops.stack([distances <= -k, distances >= k], axis=1)  # [T, 2, S]
     sides = ops.matmul(ops.cast(far, pairs.dtype), pairs)
@@ -211,6 +206,12 @@ def sum_positions(pairs: Tensor, positions: RelativePositions) -> Tensor:
     near = ops.reshape(near, (G, *shape_of(places), X))
     near = near * ops.cast(ops.expand_dims(is_there, -1), pairs.dtype)
     return ops.concatenate([sides[:, :, :1], near, sides[:, :, 1:]], axis=2)
+
+
+def _total(pairs: Tensor, axis: int) -> Tensor:
+    """Their sum, of which half precision would lose what is small beside it."""
+    sums = ops.sum(ops.cast(pairs, exact_dtype(pairs)), axis=axis, keepdims=True)
+    return ops.cast(sums, pairs.dtype)
 
 
 def _rows_of_labels(relations: Tensor, num_labels: int) -> Tensor:

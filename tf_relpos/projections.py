@@ -17,7 +17,7 @@ from tf_relpos.tensor_ops import Tensor, shape_of
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
-def is_plain(dense: keras.layers.Layer) -> bool:
+def is_kernel_and_bias(dense: keras.layers.Layer) -> bool:
     """Whether kernel, bias and activation are all that a projection does: Keras made it, it is not
     quantized, nothing has been put in its place or in that of its `call`, no hook of PyTorch's
     waits for its calls, and `keras.distribution` does not lay out what it makes."""
@@ -53,7 +53,7 @@ def product(dense: keras.layers.Layer, x: Tensor, *axes: int) -> Tensor:
     Returns:
         `[any, outputs]`.
     """
-    if not is_plain(dense) or not _is_of_its_dtype(dense, x):
+    if not is_kernel_and_bias(dense) or not _is_of_its_dtype(dense, x):
         y = dense(ops.reshape(x, (1, -1, *axes)))
         return ops.reshape(y, (-1, math.prod(y.shape[2:])))
     y = ops.matmul(x, ops.cast(ops.reshape(dense.kernel, (x.shape[-1], -1)), x.dtype))
@@ -73,7 +73,7 @@ def of_positions(dense: keras.layers.Layer, x: Tensor, num_axes: int = 1) -> Ten
     Returns:
         `[B, ..., T, outputs]`, outputs on as many axes as the projection has.
     """
-    is_lean = is_plain(dense) and _is_of_its_dtype(dense, x)
+    is_lean = is_kernel_and_bias(dense) and _is_of_its_dtype(dense, x)
     if not is_lean or dense.activity_regularizer is not None:
         return dense(x)
     positions, kernel = shape_of(x)[:-num_axes], dense.kernel.shape

@@ -24,6 +24,7 @@ from tf_relpos.tensor_ops import (
     has_value,
     is_named,
     loop,
+    may_train,
     shape_of,
     turns,
     vary_alike,
@@ -32,7 +33,8 @@ from tf_relpos.tensor_ops import (
 
 # Pairs of a sentence, T S, up to which all queries are computed at once in training; in inference,
 # where blocks cost less, a quarter of that. Beyond: elements of the weights of one block,
-# [N, B, t, S], and queries of which there may be as many, where an eighth of all is less.
+# [N, B, t, S], in a graph that does not know B those of one sentence, and queries of which there
+# may be as many, where an eighth of all is less.
 WIDEST = 512 * 512
 BLOCK = 1 << 20
 FEWEST = 64
@@ -130,10 +132,10 @@ def are_in_blocks(
     Args:
         query: `[N, B, T, H]`.
         key: `[N, B, S, H]`.
-        training: as in the call of a layer; a tensor may turn out to be True.
+        training: as in the call of a layer; see `may_train`.
         implementation: as for `relation_scores`.
     """
-    trains = ops.is_tensor(training) or training
+    trains = may_train(training)
     N, B, T, _ = query.shape
     S = key.shape[2]
     if T == 1 or is_named(T) or is_named(S):

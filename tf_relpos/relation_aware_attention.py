@@ -13,7 +13,7 @@ from keras import ops
 from tf_relpos.attention import EdgeAttention
 from tf_relpos.caches import given
 from tf_relpos.checks import check_boolean, check_whole
-from tf_relpos.graph_relations import check_relations, check_tells_labels_apart
+from tf_relpos.label_checks import check_relations, check_tells_labels_apart
 from tf_relpos.masks import both
 from tf_relpos.tensor_ops import Shape, Tensor, shape_of
 
@@ -127,7 +127,7 @@ class RelationAwareAttention(EdgeAttention):
     ) -> Tensor | tuple[Tensor, ...]:
         offset = self._check_call(query, value, key, cache, cache_update_index)
         edges = self._edges(query, value, relations, cache)
-        self._check_masks(query, value, cache, attention_mask, query_mask, value_mask, key_mask)
+        self._check_masks(query, value, cache, query_mask, value_mask, key_mask, attention_mask)
         if cache is None:
             mask = self._compute_attention_mask(
                 query, value, query_mask, value_mask, key_mask, attention_mask, use_causal_mask
@@ -189,7 +189,7 @@ class RelationAwareAttention(EdgeAttention):
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
         self._check_call(query, value, key, cache, cache_update_index)
         self._edges(query, value, relations, cache)
-        self._check_masks(query, value, cache, attention_mask, query_mask, value_mask, key_mask)
+        self._check_masks(query, value, cache, query_mask, value_mask, key_mask, attention_mask)
         return self._symbolic(query, value, key, cache, return_attention_scores)
 
     def get_config(self) -> dict[str, Any]:

@@ -124,6 +124,18 @@ class RelativeMultiHeadAttention(StepAttention):
         return None if self._sliding_window is None else self._sliding_window - 1
 
     @property
+    def relative_keys(self) -> bool:
+        return self.relation_keys
+
+    @property
+    def relative_values(self) -> bool:
+        return self.relation_values
+
+    @property
+    def heads_share_relative_embedding(self) -> bool:
+        return self.heads_share_relations
+
+    @property
     def relative_key_embeddings(self) -> keras.Variable | None:
         return self.relation_key_embeddings
 
@@ -147,7 +159,7 @@ class RelativeMultiHeadAttention(StepAttention):
         cache_update_index: int | Tensor | None = None,
     ) -> Tensor | tuple[Tensor, ...]:
         offset = self._check_call(query, value, key, cache, cache_update_index)
-        self._check_masks(query, value, cache, attention_mask, query_mask, value_mask, key_mask)
+        self._check_masks(query, value, cache, query_mask, value_mask, key_mask, attention_mask)
         edges: dict[str, Any] = {}
         if cache is None:
             projected = self._project(value, key)
@@ -261,7 +273,7 @@ class RelativeMultiHeadAttention(StepAttention):
         if not self.relation_keys:
             raise ValueError(
                 "`distance_scores` needs a layer with `relative_keys`. Received: "
-                f"relative_keys={self.relation_keys}"
+                f"relative_keys={self.relative_keys}"
             )
         q = self._scaled(self._projected(self._query_dense, query))
         axes = FreeAxes.of(q, self._attention_axes[0])
@@ -298,14 +310,14 @@ class RelativeMultiHeadAttention(StepAttention):
         cache_update_index: int | Tensor | None = None,
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, ...]:
         self._check_call(query, value, key, cache, cache_update_index)
-        self._check_masks(query, value, cache, attention_mask, query_mask, value_mask, key_mask)
+        self._check_masks(query, value, cache, query_mask, value_mask, key_mask, attention_mask)
         return self._symbolic(query, value, key, cache, return_attention_scores)
 
     def get_config(self) -> dict[str, Any]:
         return {
             **super().get_config(),
             "max_relative_position": self.max_relative_position,
-            "relative_keys": self.relation_keys,
-            "relative_values": self.relation_values,
-            "heads_share_relative_embedding": self.heads_share_relations,
+            "relative_keys": self.relative_keys,
+            "relative_values": self.relative_values,
+            "heads_share_relative_embedding": self.heads_share_relative_embedding,
         }

@@ -56,11 +56,12 @@ def sample(
     model: Any,
     source_ids: Any,
     temperature: Any = 1.0,
+    *,
     top_k: int | None = None,
+    top_p: Any = None,
     max_length: Any = None,
     seed: int | keras.random.SeedGenerator | None = None,
     uniforms: Any = None,
-    top_p: Any = None,
 ) -> tuple[Tensor, Tensor]:
     """A translation drawn from the model, token by token.
 
@@ -69,12 +70,12 @@ def sample(
         temperature: a finite number > 0, or a scalar float tensor; logits are divided by it. Below
             1 the likely tokens become likelier.
         top_k: draw from this many of the most probable tokens only; of equal ones, the first.
+        top_p: draw from the fewest most probable tokens that have this probability together, at
+            `temperature` and of the `top_k`: a number above 0, at most 1, or a scalar float tensor.
         seed: an int >= 0 for the same draws again, or a `keras.random.SeedGenerator`.
         uniforms: float `[B, L]`, numbers from 0 to below 1 that decide each token of each sentence,
             instead of those that `seed` gives. With numbers of its own a sentence gets the same
             translation alone and in any batch (but for rounding).
-        top_p: draw from the fewest most probable tokens that have this probability together, at
-            `temperature` and of the `top_k`: a number above 0, at most 1, or a scalar float tensor.
 
     Returns:
         ids: int32 `[B, L]`, the end id included, then `pad_id`.

@@ -13,7 +13,7 @@ from typing import Any
 from keras import ops
 
 from tf_relpos.attention import EdgeAttention
-from tf_relpos.projections import is_plain, product
+from tf_relpos.projections import is_kernel_and_bias, product
 from tf_relpos.tensor_ops import Tensor, rows_at, shape_of, times_transposed
 
 
@@ -42,11 +42,11 @@ class StepAttention(EdgeAttention):
         Returns:
             The kernels side by side, that of the query over sqrt(H) in Eq. 4, as
             `{"kernel": [D, n*N*H]}`, and likewise "bias" `[n*N*H]` if the layer has any; nothing if
-            a projection is more than these, such as a quantized one.
+            a projection is more than these, such as a quantized one, or one of another precision.
         """
         self._check_built("row_weights")
         denses = [getattr(self, f"_{name}_dense") for name in names]
-        if not all(map(is_plain, denses)):
+        if not all(is_kernel_and_bias(x) and x.compute_dtype == self.compute_dtype for x in denses):
             return {}
         parts = {"kernel": [ops.reshape(x.kernel, (x.kernel.shape[0], -1)) for x in denses]}
         if denses[0].bias is not None:
@@ -78,13 +78,11 @@ class StepAttention(EdgeAttention):
             rows = ops.matmul(x, weights["kernel"])
             rows = rows + weights["bias"] if "bias" in weights else rows
         else:
-            denses = {name: getattr(self, f"_{name}_dense") for name in names}
+            projected = [product(getattr(self, f"_{n}_dense"), x, x.shape[-1]) for n in names]
+            projected = [ops.cast(y, self.compute_dtype) for y in projected]
+            factors = [ops.cast(self._factor(name), self.compute_dtype) for name in names]
             rows = ops.concatenate(
-                [
-                    product(dense, x, x.shape[-1]) * ops.cast(self._factor(name), x.dtype)
-                    for name, dense in denses.items()
-                ],
-                axis=-1,
+                [y * f for y, f in zip(projected, factors, strict=True)], axis=-1
             )
         heads = len(names) * self.num_heads
         rows = ops.reshape(rows, (-1, num_hypotheses, heads, self.key_dim))

@@ -27,11 +27,17 @@ def check_is_array(name: str, x: Any) -> None:
 
 
 def check_is_padded(name: str, x: Tensor) -> None:
-    """Refuses TensorFlow's ragged tensors.
+    """Refuses TensorFlow's ragged tensors, and sparse ones.
 
     Raises:
         ValueError: it is one.
     """
+    if type(x).__name__ in ("SparseTensor", "IndexedSlices"):
+        raise ValueError(
+            f"`{name}` must be dense; of labels what is not there is -1, "
+            "`tf.sparse.to_dense(..., default_value=-1)`. Received: a "
+            f"{type(x).__name__} of shape {tuple(x.shape)}"
+        )
     if getattr(x, "ragged_rank", None) is not None:
         raise ValueError(
             f"`{name}` must be padded to one length (`to_tensor()`), and masked. Received: a "

@@ -78,6 +78,12 @@ def exact_dtype(x: Tensor) -> str:
     return keras.backend.result_type(x.dtype, "float32")
 
 
+def may_train(training: Any) -> bool:
+    """Whether a layer that is called with this argument may be asked for a gradient. A tensor,
+    which a layer without dropout takes, may turn out to be True."""
+    return ops.is_tensor(training) or bool(training)
+
+
 @functools.cache
 def has_gpu() -> bool:
     """Whether the backend computes on a GPU that it may use."""

@@ -50,7 +50,7 @@ def smoothed_cross_entropy(
     pad_id = check_whole("pad_id", pad_id, least=_LEAST_INT32)
     # With p the softmax and c = 1 - smoothing, s = smoothing / (V - 1):
     #   -c log p_t - s sum_{v != t} log p_v = logsumexp(x) - (c - s) x_t - s sum_v x_v
-    logits = ops.cast(logits, "float32")
+    logits = ops.cast(_as_array("logits", logits, "numbers [B, T, V]"), "float32")
     V = logits.shape[-1]
     _check_targets(target_ids, V, pad_id)
     target_ids, is_whole = _as_ints(target_ids)
@@ -65,11 +65,20 @@ def smoothed_cross_entropy(
     return ops.where(is_whole & (target_ids == pad_id), ops.cast(0.0, "float32"), loss)
 
 
+def _as_array(name, x, what):
+    """An argument that may be a list as an array."""
+    check_is_padded(name, x)
+    try:
+        array = x if hasattr(x, "dtype") else np.asarray(x)
+        keras.backend.standardize_dtype(array.dtype)  # which knows no text, and no objects
+    except ValueError as error:
+        raise ValueError(f"`{name}` must be {what}. Received: {x!r}") from error
+    return array
+
+
 def _check_targets(target_ids, num_ids, pad_id):
     """Refuses targets that are no ids, where their values are known."""
-    if not hasattr(target_ids, "dtype"):
-        target_ids = np.asarray(target_ids)
-    check_is_padded("target_ids", target_ids)
+    target_ids = _as_array("target_ids", target_ids, "integers [B, T]")
     dtype = keras.backend.standardize_dtype(target_ids.dtype)
     if "int" not in dtype and dtype not in ("float32", "float64"):
         raise ValueError(f"`target_ids` must hold integers. Received: dtype={dtype}")

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from pipelines.errors import InputError
 from pipelines.translators.base import Sampling, Translation
+from pipelines.translators.graphs import graph_of
 from pipelines.translators.keras_model import LoadedRun, Translator
 from pipelines.translators.side_by_side import batches_at_once
 from tf_relpos import sample
@@ -44,19 +45,18 @@ class SamplingTranslator(Translator):
         self._first = self._given = 0
         ids, uniforms = (tf.TensorSpec([None, None], d) for d in (tf.int32, tf.float32))
 
-        @tf.function(autograph=False, input_signature=[ids, uniforms])
         def draw(source_ids: tf.Tensor, uniforms: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             ids, scores = sample(
                 loaded.model,
                 source_ids,
                 sampling.temperature,
-                sampling.top_k,
+                top_k=sampling.top_k,
                 uniforms=uniforms,
                 top_p=sampling.top_p,
             )
             return loaded.tokenizer.decode(ids)[:, tf.newaxis], scores[:, tf.newaxis]
 
-        self._draw = draw
+        self._draw = graph_of(draw, [ids, uniforms])
 
     def _translate_chunk(self, sentences: Sequence[str]) -> list[list[Translation]]:
         self._first, self._given = self._given, self._given + len(sentences)

@@ -363,10 +363,33 @@ def test_a_projection_may_have_a_precision_of_its_own(rng, base, part, other):
     assert_close(layer(x, x), exact(x, x), tolerance=0.03)
     cache = layer.compute_cache(x)
     assert_close(layer(x, x, cache=cache)[0], exact(x, x), tolerance=0.03)
+    names = ("query", "key", "value")
+    steps = [
+        attention.project_rows(keras.ops.cast(x[:, 0], attention.compute_dtype), 1, weights, *names)
+        for attention, weights in ((layer, layer.row_weights(*names)), (exact, {}))
+    ]
+    for found, expected in zip(*steps, strict=True):
+        assert keras.backend.standardize_dtype(found.dtype) == layer.compute_dtype
+        assert_close(found, expected, tolerance=0.03)
     again = RelativeMultiHeadAttention.from_config(layer.get_config())
     again.build(x.shape, x.shape)
     again.set_weights(layer.get_weights())
     assert np.array_equal(to_numpy(again(x, x)), to_numpy(layer(x, x)))
+
+
+def test_a_step_of_decoding_has_the_precision_of_each_projection(rng):
+    policies = keras.dtype_policies.DTypePolicyMap("mixed_bfloat16")
+    policies["layer/query"] = "float32"
+    layer = RelativeMultiHeadAttention(1, 8, 3, use_bias=False, dtype=policies, name="layer")
+    x = keras.ops.cast(rng.normal(size=(1, 8)), "bfloat16")
+    layer.build((1, 1, 8), (1, 1, 8))
+    (query,) = layer.project_rows(x, 1, layer.row_weights("query"), "query")
+    exact = keras.ops.cast(
+        keras.ops.matmul(keras.ops.cast(x, "float32"), layer._query_dense.kernel[:, 0]), "bfloat16"
+    )
+    expected = exact * keras.ops.cast(8**-0.5, "bfloat16")
+    assert np.array_equal(to_numpy(query)[0, 0], to_numpy(expected))
+    assert layer.row_weights("key", "value")["kernel"].shape == (8, 16)
 
 
 @pytest.mark.tensorflow_only

@@ -317,6 +317,29 @@ def test_labels_that_are_none_are_refused(call, message):
         call()
 
 
+@pytest.mark.tensorflow_only
+def test_sparse_labels_are_refused():
+    import tensorflow as tf
+
+    sparse = tf.sparse.from_dense(np.ones((2, 2), int))
+    x = np.zeros((1, 2, 4), "float32")
+    for call in (
+        lambda: stack_relations([sparse], [2]),
+        lambda: path_relations(sparse, 2),
+        lambda: RelationAwareAttention(1, 4, 2)(x, x, relations=sparse),
+    ):
+        with pytest.raises(ValueError, match=r"must be dense; .*default_value=-1.*SparseTensor"):
+            call()
+
+
+def test_numbers_of_labels_may_be_numpy_s():
+    labels = np.zeros((1, 1), "int64")
+    joint = joint_relations(labels, labels, np.int64(2))
+    assert to_numpy(joint).tolist() == [[3]]
+    stacked = stack_relations([labels, labels], [np.int64(2), np.int32(3)])
+    assert to_numpy(stacked).tolist() == [[[[0, 2]]]]
+
+
 @pytest.mark.parametrize("floatx", ["float16", "bfloat16", "float64"])
 def test_paths_whatever_floats_are_by_default(floatx):
     before = keras.config.floatx()

@@ -312,16 +312,19 @@ def test_no_keys_add_nothing(rng, monkeypatch, picking, implementation):
     assert relation_scores(query, positions, table, implementation).shape == (B, N, 3, 0)
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("k", [0, 1])
 @pytest.mark.parametrize("form", ["positions", "pair", "batch"])
 @PICKING
-def test_sums_in_half_precision_lose_nothing_small(monkeypatch, picking, form):
-    """4096 weights of 1/4096 sum to 1, where bfloat16 alone would stop at 2^-4 or so."""
+def test_sums_in_half_precision_lose_nothing_small(monkeypatch, picking, form, k, dtype):
+    """4096 weights of 1/4096 sum to 1, where bfloat16 alone would stop at 2^-4 or so, and float16
+    at a half."""
     pick_by(picking, monkeypatch)
     length = 4096
     labels = np.zeros((1, length) if form == "pair" else (1, 1, length), "int32")
-    relations = RelativePositions(1, length, 1, length) if form == "positions" else labels
-    weights = keras.ops.full((1, 1, 1, length), 1 / length, "bfloat16")
-    table = keras.ops.ones((3, 1), "bfloat16")
+    relations = RelativePositions(1, length, k, length) if form == "positions" else labels
+    weights = keras.ops.full((1, 1, 1, length), 1 / length, dtype)
+    table = keras.ops.ones((2 * k + 1, 1), dtype)
     result = relation_values(weights, relations, table, "bucketed")
     assert_close(keras.ops.cast(result, "float32"), np.ones((1, 1, 1, 1)), tolerance=1e-2)
 

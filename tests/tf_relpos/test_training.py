@@ -145,6 +145,8 @@ def test_padding_may_have_an_id_out_of_range():
 @pytest.mark.parametrize(
     "target_ids, message",
     [
+        (None, r"`target_ids` must be integers \[B, T\]. Received: None"),
+        ([["a", "b"]], r"`target_ids` must be integers \[B, T\]. Received: .*'a'"),
         (np.ones((1, 2), "float16"), "`target_ids` must hold integers.*float16"),
         (np.ones((1, 2), "bool"), "`target_ids` must hold integers.*bool"),
         (np.ones((1, 1), "int32"), r"`target_ids` must have the shape \[1, 2\].*\(1, 1\)"),
@@ -154,6 +156,12 @@ def test_padding_may_have_an_id_out_of_range():
 def test_other_targets_are_refused(target_ids, message):
     with pytest.raises(ValueError, match=message):
         smoothed_cross_entropy(target_ids, np.zeros((1, 2, V), "float32"))
+
+
+@pytest.mark.parametrize("logits", [None, [[["a"]]]])
+def test_logits_that_are_no_numbers_are_refused(logits):
+    with pytest.raises(ValueError, match=r"`logits` must be numbers \[B, T, V\]. Received: "):
+        smoothed_cross_entropy([[1]], logits)
 
 
 def test_it_is_a_loss_for_keras_s_fit(rng):

@@ -114,6 +114,25 @@ def subclassed(subject, tmp_path):
     assert len(model.weights) == len(subject.layer.weights)
 
 
+def summarized(subject, tmp_path):
+    class Wrapper(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.inner = subject.layer
+
+        def call(self, inputs):
+            return subject.call(inputs, self.inner)
+
+    model = Wrapper()
+    model(subject.arrays())
+    models = [model, subject.layer] if isinstance(subject.layer, keras.Model) else [model]
+    for model in models:
+        lines = []
+        model.summary(print_fn=lines.append, expand_nested=True, line_length=160)
+        names = [layer.name for layer in model.layers]
+        assert names and all(name in "\n".join(lines) for name in names)
+
+
 def cloned(subject, tmp_path):
     model = subject.functional()
     clone = keras.models.clone_model(model)
@@ -332,6 +351,7 @@ USES = {
     for use in (
         functional,
         subclassed,
+        summarized,
         cloned,
         saved_and_loaded,
         weights_only,
@@ -354,7 +374,14 @@ USES = {
     )
 }
 NO_WEIGHTS = "it has no weights"
+CHECKED = "`check_layer` does this in the tests of the layer"
 EXCEPTIONS = {
+    **{
+        (use, name): CHECKED
+        for use in ("functional", "saved_and_loaded", "compiled")
+        for name in SUBJECTS
+        if name != "Transformer"
+    },
     **{
         (use, "SinusoidalPositionEncoding"): NO_WEIGHTS
         for use in ("quantized", "quantized_and_loaded", "frozen", "lora", "longer_than_trained")
