@@ -9,7 +9,6 @@ import logging
 import os
 import platform
 import re
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import metadata
@@ -393,22 +392,3 @@ def _exhausted() -> tuple[type[Exception], ...]:
     if "tensorflow" not in sys.modules:
         return (MemoryError,)
     return MemoryError, sys.modules["tensorflow"].errors.ResourceExhaustedError
-
-
-def tell_of_table(found: list[Path] | signal.Signals, output: Path) -> int:
-    """Prints what has become of a table.
-
-    Args:
-        found: its files, or the signal that ended training early.
-        output: their directory.
-
-    Returns:
-        The exit status of the command.
-    """
-    if isinstance(found, signal.Signals):
-        print(f"stopped; the same command resumes from {output}")
-        return 128 + found  # what a shell reports of a program ended by a signal
-    text = next(path for path in found if path.suffix == ".md")
-    print(text.read_text(encoding="utf-8"))
-    print("wrote", *found)
-    return 0

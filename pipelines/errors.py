@@ -1,4 +1,5 @@
-"""The one exception that means "the user has to change something"."""
+"""The one exception that means "the user has to change something", what checks of flags raise it,
+and what other errors say in one line."""
 
 import math
 import re

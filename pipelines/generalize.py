@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.command_line import early_flags, given_flags, lasting_output, run, tell_of_table
+from pipelines.command_line import early_flags, given_flags, lasting_output, run
 from pipelines.config import HELD_OUT_TEXT, RunConfig
 from pipelines.corpora.text_files import check_file
 from pipelines.errors import InputError, check_positive
 from pipelines.files.pictures import check_can_draw
 from pipelines.generalization.defaults import CUTOFFS, commands_config
 from pipelines.importing import load_keras
+from pipelines.reproduction.command import tell_of_table
 from pipelines.reproduction.tables import DECIDED, rows_named
 from pipelines.training.flags import Asked, StartFlags, parse, refuse
 

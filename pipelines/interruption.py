@@ -7,28 +7,32 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn, TextIO, TypeVar
 
 _MOMENT = 0.05  # seconds
 
+_Result = TypeVar("_Result")
 
-def in_a_thread(work: Callable[[], None]) -> None:
-    """Runs native code that takes minutes, so that Ctrl-C is heard meanwhile.
 
-    After an interruption the thread goes on for nothing, but does not keep the process alive.
+def in_a_thread(work: Callable[[], _Result], seconds: float | None = None) -> _Result:
+    """What `work` returns, while Ctrl-C is heard, and for no longer than so many seconds, if given,
+    whatever native code it runs and wherever it waits.
+
+    After either the thread goes on for nothing, but does not keep the process alive.
+
+    Raises:
+        TimeoutError: it takes longer.
     """
-    done: Future[None] = Future()
+    done: Future[_Result] = Future()
 
     def run() -> None:
         try:
-            work()
+            done.set_result(work())
         except BaseException as error:
             done.set_exception(error)
-        else:
-            done.set_result(None)
 
-    threading.Thread(target=run, name="native code", daemon=True).start()
-    done.result()
+    threading.Thread(target=run, name="waited for", daemon=True).start()
+    return done.result(seconds)
 
 
 def end(status: int | None) -> NoReturn:
@@ -71,11 +75,19 @@ def lead_nowhere(stream: TextIO) -> None:
 
 @contextlib.contextmanager
 def never_lost() -> Iterator[None]:
-    """Has a Ctrl-C that Python drops come again, a moment later.
+    """Has a Ctrl-C that Python drops come again, a moment later, and end the block as itself.
 
     Python reports what is raised in a destructor, and goes on; TensorFlow's objects have many.
+    TensorFlow's bindings and Keras's layers make other exceptions of what they are ended by.
     """
     before = sys.unraisablehook
+    handler = signal.getsignal(signal.SIGINT)
+    was_heard = False
+
+    def hear(number: int, frame: Any) -> None:
+        nonlocal was_heard
+        was_heard = True
+        signal.default_int_handler(number, frame)
 
     def again(unraisable: Any) -> None:
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
@@ -84,7 +96,15 @@ def never_lost() -> Iterator[None]:
             before(unraisable)
 
     sys.unraisablehook = again
+    if handler is signal.default_int_handler:
+        signal.signal(signal.SIGINT, hear)
     try:
         yield
+    except Exception:
+        if was_heard:
+            raise KeyboardInterrupt from None
+        raise
     finally:
         sys.unraisablehook = before
+        if signal.getsignal(signal.SIGINT) is hear:
+            signal.signal(signal.SIGINT, handler)

@@ -263,12 +263,8 @@ def _text_paths(directory: Path, split: str) -> tuple[Path, Path]:
 
 
 def _lines(path: Path) -> list[str]:
-    return _read(path).decode().split("\n")[:-1]
-
-
-def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return path.read_bytes().decode().split("\n")[:-1]
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
 

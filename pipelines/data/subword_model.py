@@ -24,7 +24,7 @@ def read_model(path: Path) -> sentencepiece.SentencePieceProcessor:
     Raises:
         InputError: there is no such file, it is no SentencePiece model, or it has other ids.
     """
-    model = _loaded(path, _read(path))
+    model = loaded(path, read_bytes(path))
     ids = tuple(_special_ids(model).values())
     if ids != tuple(_IDS.values()):
         raise InputError(
@@ -40,7 +40,7 @@ def vocabulary_size_of(path: Path) -> int:
     Raises:
         InputError: see `adapted_model`.
     """
-    return _loaded(path, adapted_model(path)).get_piece_size()
+    return loaded(path, adapted_model(path)).get_piece_size()
 
 
 def adapted_model(path: Path, vocabulary_size: int | None = None) -> bytes:
@@ -53,11 +53,11 @@ def adapted_model(path: Path, vocabulary_size: int | None = None) -> bytes:
     Raises:
         InputError: there is no such file, it is no SentencePiece model, or of another size.
     """
-    serialized = _read(path)
-    found = _special_ids(_loaded(path, serialized))
+    serialized = read_bytes(path)
+    found = _special_ids(loaded(path, serialized))
     if found != _IDS:
         serialized = _with_ids(path, serialized, found)
-    pieces = _loaded(path, serialized).get_piece_size()
+    pieces = loaded(path, serialized).get_piece_size()
     if vocabulary_size not in (None, pieces):
         raise InputError(
             f"vocabulary_size must be that of the tokenizer {path}, {pieces}, got {vocabulary_size}"
@@ -71,7 +71,7 @@ def check_can_sample(path: Path) -> None:
     Raises:
         InputError: it is not, there is no such file, or it is no SentencePiece model.
     """
-    spec = _parsed(path, _read(path)).trainer_spec
+    spec = _parsed(path, read_bytes(path)).trainer_spec
     if spec.model_type != spec.UNIGRAM:
         raise InputError(f"subword_sampling needs a unigram model, but {path} is of another type")
 
@@ -93,14 +93,24 @@ def _with_ids(path: Path, serialized: bytes, found: Mapping[str, int]) -> bytes:
     return proto.SerializeToString()
 
 
-def _read(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """What is in the file of a model.
+
+    Raises:
+        InputError: it cannot be read.
+    """
     try:
         return path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot read the tokenizer {path}: {error.strerror}") from error
 
 
-def _loaded(path: Path, serialized: bytes) -> sentencepiece.SentencePieceProcessor:
+def loaded(path: Path, serialized: bytes) -> sentencepiece.SentencePieceProcessor:
+    """The model whose file has this content.
+
+    Raises:
+        InputError: it is no SentencePiece model.
+    """
     try:
         return sentencepiece.SentencePieceProcessor(model_proto=serialized or b"\0")
     except RuntimeError as error:

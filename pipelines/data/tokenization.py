@@ -46,11 +46,12 @@ def _in_batches(pairs: Iterable[tuple[str, str]]) -> Iterator[tuple[np.ndarray, 
     """Yields UTF-8 lines of both sides, two arrays of objects (NumPy's bytes lose final NULs).
 
     A batch is full at a number of pairs or of bytes, so that long lines cannot exhaust the memory.
+    A line of nothing but white space is an empty one, as it is for translators.
     """
     sources, targets, size = [], [], 0
     for source, target in pairs:
-        sources.append(source.encode())
-        targets.append(target.encode())
+        sources.append(b"" if source.isspace() else source.encode())
+        targets.append(b"" if target.isspace() else target.encode())
         size += len(sources[-1]) + len(targets[-1])
         if len(sources) == _PAIRS_PER_CALL or size >= _BYTES_PER_CALL:
             yield np.array(sources, dtype=object), np.array(targets, dtype=object)

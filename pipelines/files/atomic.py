@@ -17,6 +17,7 @@ from typing import IO
 
 from pipelines.errors import InputError
 
+_LONGEST_NAME = 255  # bytes, on most file systems
 _LEFTOVER = re.compile(r"\..+\.[0-9a-f]{8}\.incomplete(\.keras)?")  # Keras takes no other ending
 
 
@@ -98,13 +99,18 @@ def check_writable(directory: Path, name: str) -> None:
 
 
 def check_files_writable(flags: object, *names: str) -> None:
-    """Tells the same of the directories of files that flags of these names give, if they do.
+    """Tells the same of the directories of files that flags of these names give, if they do, and of
+    names that are too long.
 
     Raises:
         InputError: one cannot be written to; it is named.
     """
     for name in names:
         if path := getattr(flags, name):
+            if len(os.fsencode(Path(path).name)) > _LONGEST_NAME:
+                raise InputError(
+                    f"{name} must have a name of at most {_LONGEST_NAME} bytes, got {path}"
+                )
             check_writable(Path(path).parent, f"{name} {path}")
 
 
@@ -250,11 +256,14 @@ def _new(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
         except OSError as error:
             raise InputError(f"cannot write {path}: {error.strerror or error}") from error
         finally:
-            _remove(temporary)
+            with contextlib.suppress(OSError):
+                _remove(temporary)
 
 
 def _hidden(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.incomplete")
+    ending = f".{uuid.uuid4().hex[:8]}.incomplete"
+    room = _LONGEST_NAME - len(f".{ending}.keras")
+    return path.with_name("." + os.fsdecode(os.fsencode(path.name)[:room]) + ending)
 
 
 @contextlib.contextmanager

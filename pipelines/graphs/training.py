@@ -46,8 +46,9 @@ class NodeAccuracy(keras.metrics.SparseCategoricalAccuracy):
 
     def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
         logits = keras.ops.reshape(y_pred, (-1, y_pred.shape[-1]))
-        flat = [keras.ops.reshape(x, (-1,)) for x in (y_true, sample_weight)]
-        super().update_state(flat[0], logits, flat[1])
+        if sample_weight is not None:
+            sample_weight = keras.ops.reshape(sample_weight, (-1,))
+        super().update_state(keras.ops.reshape(y_true, (-1,)), logits, sample_weight)
 
 
 def train(

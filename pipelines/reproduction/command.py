@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 
-from pipelines.command_line import tell_of_table
 from pipelines.errors import InputError
 from pipelines.files.pictures import check_can_draw
 from pipelines.importing import load_keras
@@ -49,3 +49,22 @@ def make_table(asked: Asked, table: Table, rows: Sequence[Row], directory: str) 
         jobs=flags.jobs,
     )
     return tell_of_table(found, output)
+
+
+def tell_of_table(found: list[Path] | signal.Signals, output: Path) -> int:
+    """Prints what has become of a table.
+
+    Args:
+        found: its files, or the signal that ended training early.
+        output: their directory.
+
+    Returns:
+        The exit status of the command.
+    """
+    if isinstance(found, signal.Signals):
+        print(f"stopped; the same command resumes from {output}")
+        return 128 + found  # what a shell reports of a program ended by a signal
+    text = next(path for path in found if path.suffix == ".md")
+    print(text.read_text(encoding="utf-8"))
+    print("wrote", *found)
+    return 0

@@ -102,11 +102,11 @@ class CheckpointWriter(Checkpoints):
             aside = _unused(path.with_name(f"{path.name}.damaged"))
             _LOG.warning("%s: set aside as %s", damaged, aside.name)
             path.rename(aside)
-        best = state["best"]
+        best = state.get("best")
         if best and best["step"] not in self.steps():  # gone when a better one, now aside, had come
             _LOG.warning("the best checkpoint, of step %s, is lost", f"{best['step']:,}")
-            state = {**state, "best": None}
-        self._set_best(state["best"])
+            state |= {"best": None, "validations_since_best": 0}
+        self._set_best(state.get("best"))
         return RunState.from_dict(state)
 
     @progress("averaging checkpoints")

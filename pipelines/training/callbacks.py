@@ -12,7 +12,7 @@ import keras
 from pipelines.config import REMEDIES
 from pipelines.errors import InputError
 from pipelines.run.checkpoints import RunState
-from pipelines.training.progress import AfterCounting
+from pipelines.training.reports import AfterCounting
 from pipelines.training.validation import Validation
 from pipelines.training.workers import Workers
 

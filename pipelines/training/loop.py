@@ -26,7 +26,8 @@ from pipelines.run.provenance import Provenance
 from pipelines.training import callbacks, devices
 from pipelines.training.adam import Adam
 from pipelines.training.batches import Batches
-from pipelines.training.progress import Counting, Progress, ProgressLine, StartUp
+from pipelines.training.history import recorder_of
+from pipelines.training.reports import Counting, Progress, ProgressLine, StartUp
 from pipelines.training.schedule import last_rate, schedule_of
 from pipelines.training.trainer import TranslationTrainer
 from pipelines.training.validation import EarlyStopping, Validation, Validator
@@ -200,6 +201,7 @@ def _callbacks_of_the_chief(
     training = config.training
     keep = max(training.keep_checkpoints, training.average_checkpoints)
     schedule = schedule_of(config)
+    record = recorder_of(run)
 
     def save(interrupted: bool = False) -> None:
         run.checkpoints.save(
@@ -211,7 +213,7 @@ def _callbacks_of_the_chief(
         validation = Validation(
             Validator(trainer.transformer, prepared, config.corpus.target_language),
             save,
-            run,
+            record,
             state,
             every=training.valid_every,
         )
@@ -219,7 +221,7 @@ def _callbacks_of_the_chief(
         Counting(state, log_every=training.log_every),
         StartUp(state, plan, trainer.micro_batches),
         Progress(
-            run,
+            record,
             state,
             last_step=training.steps,
             log_every=training.log_every,

@@ -7,15 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import keras
-import tensorflow as tf
 
 from pipelines.data.preparation import Prepared
 from pipelines.data.tokenizer import Tokenizer
 from pipelines.run.checkpoints import RunState
-from pipelines.run.directory import TrainingRun
 from pipelines.run.metrics import bleu
 from pipelines.run.models import build_model
-from pipelines.training.progress import write_events
+from pipelines.training.history import Recorder
 from pipelines.training.workers import Workers
 from pipelines.translators.keras_model import Translator
 from pipelines.translators.likelihood import LikelihoodModel
@@ -45,7 +43,7 @@ class Validation:
         validate: gives the scores; the BLEU tells which checkpoint is best, and where that is the
             same, as the 0 of a young model often is, the perplexity.
         save: writes a checkpoint of the state.
-        run: its `history.jsonl` and TensorBoard events are appended to.
+        record: appends to the history of the run.
         state: where the run stands.
         every: updates between validations.
     """
@@ -54,17 +52,16 @@ class Validation:
         self,
         validate: Callable[[], Scores],
         save: Callable[[], None],
-        run: TrainingRun,
+        record: Recorder,
         state: RunState,
         *,
         every: int,
     ):
         self.validate = validate
         self.save = save
-        self.run = run
+        self.record = record
         self.state = state
         self.every = every
-        self.events = tf.summary.create_file_writer(str(run.events_path))
 
     def run_if_due(self) -> None:
         state = self.state
@@ -77,9 +74,8 @@ class Validation:
             f"perplexity {scores.perplexity:.2f}  accuracy {scores.accuracy:.3f}"
             + ("  (best)" if is_best else "")
         )
-        record = {f"validation_{name}": value for name, value in scores._asdict().items()}
-        self.run.add_history({"step": state.step, **record})
-        write_events(self.events, state.step, record)
+        found = {f"validation_{name}": value for name, value in scores._asdict().items()}
+        self.record({"step": state.step, **found})
         state.validations_since_best = 0 if is_best else state.validations_since_best + 1
         if is_best:
             state.best = {

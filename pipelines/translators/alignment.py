@@ -8,6 +8,7 @@ import tensorflow as tf
 from keras import ops
 
 from pipelines.data.dataset import END_ID
+from pipelines.translators.graphs import graph_of
 from pipelines.translators.keras_model import LoadedRun
 from pipelines.translators.pairs import pair_batches
 from tf_relpos.blocks import AttentionInputs
@@ -43,11 +44,10 @@ class Aligner:
         self._loaded = loaded
         ids = tf.TensorSpec([None, None], tf.int32)
 
-        @tf.function(autograph=False, input_signature=[{"source_ids": ids, "target_ids": ids}])
         def weights(inputs: dict[str, tf.Tensor]) -> tf.Tensor:
             return aligning_weights(loaded.model.attention_inputs(inputs))
 
-        self._weights = weights
+        self._weights = graph_of(weights, [{"source_ids": ids, "target_ids": ids}])
 
     def __call__(self, sources: Sequence[str], translations: Sequence[str]) -> list[str]:
         """The links of each pair in Pharaoh's format, "0-0 1-2": source word, target word.

@@ -128,10 +128,12 @@ class TextTranslator(abc.ABC):
         texts: list[str] = []
         with progress("translating", "sentences", len(sentences)) as work:
             self._work = work
-            for hypotheses in self.stream(sentences):
-                texts.append(hypotheses[0].text)
-                work.done = max(work.done, len(texts))
-        self._work = None
+            try:
+                for hypotheses in self.stream(sentences):
+                    texts.append(hypotheses[0].text)
+                    work.done = max(work.done, len(texts))
+            finally:
+                self._work = None
         return texts
 
     def _advance(self, sentences: int) -> None:

@@ -19,7 +19,8 @@ from pipelines.translators.base import (
     check_nbest,
     check_search,
 )
-from pipelines.translators.side_by_side import batches_at_once, batches_of, side_by_side
+from pipelines.translators.graphs import graph_of
+from pipelines.translators.side_by_side import batches_at_once, by_length
 from tf_relpos import Transformer, beam_search
 from tf_relpos.config import ALPHA, BEAM_SIZE
 
@@ -60,11 +61,10 @@ class Translator(TextTranslator):
         self.max_source_length = max_source_length
         self.at_once = at_once
 
-        @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, None], tf.int32)])
         def search(source_ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
             return search_texts(model, tokenizer, source_ids, beam_size, alpha, nbest)
 
-        self._search = search
+        self._search = graph_of(search, [tf.TensorSpec([None, None], tf.int32)])
 
     @classmethod
     def of(
@@ -95,20 +95,16 @@ class Translator(TextTranslator):
         return self.tokenizer.encode(texts).row_lengths().numpy().tolist(), self.max_source_length
 
     def _translate_chunk(self, sentences: Sequence[str]) -> list[list[Translation]]:
-        """Batches sentences of similar length, so that little time is spent on padding."""
         ids = self.read(tf.constant([s.encode() for s in sentences]))
         lengths = ids.row_lengths().numpy()
-        by_length = sorted(range(len(sentences)), key=lambda i: lengths[i])
         results: list[list[Translation]] = [[] for _ in sentences]
-        batches = batches_of(by_length, self.at_once)
 
         def of_batch(chosen: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
             source_ids = tf.gather(ids, chosen).to_tensor(self.model.config.pad_id)
             texts, scores = self._translate_batch(source_ids, chosen)
             return texts.numpy(), scores.numpy()
 
-        found = side_by_side(of_batch, batches, self.at_once)
-        for chosen, (texts, scores) in zip(batches, found, strict=True):
+        for chosen, (texts, scores) in by_length(lengths, self.at_once, of_batch):
             for i, row_texts, row_scores in zip(chosen, texts, scores, strict=True):
                 results[i] = [
                     Translation(text.decode(), float(score))

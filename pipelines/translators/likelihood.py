@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from pipelines.translators.graphs import graph_of
 from pipelines.translators.keras_model import LoadedRun, Translator
 from pipelines.translators.pairs import pair_batches
 
@@ -38,7 +39,6 @@ class LikelihoodModel:
         ids = tf.TensorSpec([None, None], tf.int32)
         inputs = {"source_ids": ids, "target_ids": ids}
 
-        @tf.function(autograph=False, input_signature=[inputs, ids])
         def likelihoods(inputs: dict[str, tf.Tensor], target_ids: tf.Tensor) -> Likelihoods:
             logits = tf.cast(loaded.model(inputs, training=False), tf.float32)
             nll = tf.nn.sparse_softmax_cross_entropy_with_logits(target_ids, logits)
@@ -49,7 +49,7 @@ class LikelihoodModel:
                 log_probs, *(tf.math.count_nonzero(x, axis=1) for x in (is_token, is_right))
             )
 
-        self._likelihoods = likelihoods
+        self._likelihoods = graph_of(likelihoods, [inputs, ids])
 
     def __call__(self, sources: Sequence[str], targets: Sequence[str]) -> Likelihoods:
         """Those of pairs: as many targets as sources."""

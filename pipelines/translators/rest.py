@@ -2,17 +2,16 @@
 
 import http.client
 import json
-import threading
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import urllib3
 
 from pipelines.errors import InputError, quoted
+from pipelines.interruption import in_a_thread
 from pipelines.translators.predictor import MAX_ANSWER_BYTES, Unavailable
 
 _BUSY = (429, 502, 503, 504)  # of the server, or of a proxy in front of it
@@ -61,7 +60,7 @@ class RestServer:
         """
         body = json.dumps({"signature_name": signature, "inputs": inputs}).encode()
         try:
-            answer = _within(self.timeout, lambda: self._post(body))
+            answer = in_a_thread(lambda: self._post(body), self.timeout)
         except _TooLong as error:
             raise InputError(
                 f"{self.name} must answer in at most {MAX_ANSWER_BYTES:,} bytes, but sends more"
@@ -158,23 +157,3 @@ def _pool(url: str) -> urllib3.PoolManager:
 def _parsed(content: bytes) -> dict:
     """JSON whose numbers are all floats: an int of 400 digits is infinite rather than an int."""
     return json.loads(content, parse_int=float)
-
-
-def _within(seconds: float, work: Callable[[], _Answer]) -> _Answer:
-    """What `work` returns, wherever it waits: for a name, a header, a byte.
-
-    A socket's time-out begins anew with each byte.
-
-    Raises:
-        TimeoutError: it takes longer. A thread that nobody waits for goes on with it.
-    """
-    done: Future[_Answer] = Future()
-
-    def run() -> None:
-        try:
-            done.set_result(work())
-        except BaseException as error:
-            done.set_exception(error)
-
-    threading.Thread(target=run, name="request", daemon=True).start()
-    return done.result(seconds)

@@ -32,6 +32,24 @@ def batches_at_once() -> int:
     return 1 if tf.config.get_visible_devices("GPU") else _batches_on_cores()
 
 
+def by_length(
+    lengths: Sequence[int], at_once: int, translate: Callable[[Sequence[int]], _Result]
+) -> Iterator[tuple[Sequence[int], _Result]]:
+    """Batches of sentences of similar length, so that little time is spent on padding.
+
+    Args:
+        lengths: of all sentences.
+        at_once: how many batches are computed at a time.
+        translate: makes a result for a batch, from the places of its sentences among all.
+
+    Yields:
+        The places of a batch, and its result.
+    """
+    places = sorted(range(len(lengths)), key=lambda i: lengths[i])
+    batches = batches_of(places, at_once)
+    yield from zip(batches, side_by_side(translate, batches, at_once), strict=True)
+
+
 def batches_of(places: Sequence[int], at_once: int) -> list[Sequence[int]]:
     """Batches of them in their order, of as many as there may be in one, or of fewer, so that each
     of those that are computed at once has some."""
@@ -50,7 +68,8 @@ def side_by_side(
     try:
         yield from pool.map(translate, batches)
     finally:
-        pool.shutdown(cancel_futures=True)
+        # After Ctrl-C nobody waits for what has begun.
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _batches_on_cores() -> int:

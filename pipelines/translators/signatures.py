@@ -10,7 +10,7 @@ from typing import NoReturn
 from pipelines.errors import InputError
 from pipelines.translators.base import BATCH_SIZE, TextTranslator, Translation, check_nbest
 from pipelines.translators.predictor import Predictor
-from pipelines.translators.side_by_side import batches_of, side_by_side
+from pipelines.translators.side_by_side import by_length
 from tf_relpos.config import ALPHA, BEAM_SIZE
 
 _LOG = logging.getLogger(__name__)
@@ -50,12 +50,13 @@ class SignatureTranslator(TextTranslator):
         check_nbest(nbest, self.beam_size)
 
     def _translate_chunk(self, sentences: Sequence[str]) -> list[list[Translation]]:
-        by_length = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
         results: list[list[Translation]] = [[] for _ in sentences]
-        batches = batches_of(by_length, self.predictor.at_once)
-        requests = [[sentences[i] for i in chosen] for chosen in batches]
-        answers = side_by_side(self._request, requests, self.predictor.at_once)
-        for chosen, answer in zip(batches, answers, strict=True):
+
+        def of_batch(chosen: Sequence[int]) -> list[list[Translation]]:
+            return self._request([sentences[i] for i in chosen])
+
+        lengths = [len(sentence) for sentence in sentences]
+        for chosen, answer in by_length(lengths, self.predictor.at_once, of_batch):
             for i, hypotheses in zip(chosen, answer, strict=True):
                 results[i] = hypotheses
         return results

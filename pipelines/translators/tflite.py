@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import sentencepiece
 
+from pipelines.data.subword_model import loaded, read_bytes
 from pipelines.errors import InputError, first_line
 from pipelines.importing import import_optional, silence
 from pipelines.translators.base import TextTranslator, Translation
@@ -170,16 +171,10 @@ def _entries(model: Any) -> dict[str, bytes]:
 
 
 def _subwords(path: Path, metadata: Mapping[str, Any]) -> sentencepiece.SentencePieceProcessor:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot read the tokenizer {path}: {error.strerror}") from error
+    content = read_bytes(path)
     if hashlib.sha256(content).hexdigest() != metadata["tokenizer_sha256"]:
         raise InputError(f"{path} is not the tokenizer that the model was exported with")
-    try:
-        subwords = sentencepiece.SentencePieceProcessor(model_proto=content or b"\0")
-    except RuntimeError as error:
-        raise InputError(f"the tokenizer {path} is not a SentencePiece model") from error
+    subwords = loaded(path, content)
     if subwords.get_piece_size() != metadata["vocabulary_size"]:
         raise InputError(
             f"the tokenizer {path} must have the {metadata['vocabulary_size']} subwords of the "

@@ -24,7 +24,7 @@ from pipelines.files import checksums
 from pipelines.files.checksums import sha256
 from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import RunDirectory
-from pipelines.training.progress import write_events
+from pipelines.training.history import write_events
 from tests.support.full_disk import largest_files
 from tests.support.refusals import message_of, refused
 from tests.support.runs import (
@@ -375,10 +375,10 @@ def test_records_that_do_not_fit_stay_as_they_were(run, trained):
 
 def test_events_that_do_not_fit_are_told(tmp_path):
     writer = tf.summary.create_file_writer(str(tmp_path))
-    write_events(writer, 1, {"loss": 1.0})
+    write_events(writer, {"step": 1, "loss": 1.0})
     with largest_files(200), refused("events for TensorBoard: .*too large"):
         for step in range(10):
-            write_events(writer, step, {"loss": 1.0})
+            write_events(writer, {"step": step, "loss": 1.0})
 
 
 def test_an_export_that_does_not_fit_leaves_nothing(tmp_path):

@@ -24,6 +24,32 @@ def main(arguments):
 signal.signal(signal.SIGINT, signal.default_int_handler)
 run(main)
 """
+AS_ANOTHER_EXCEPTION = """
+import signal
+from pipelines.command_line import run
+
+def main(arguments):
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except KeyboardInterrupt as error:
+        raise RuntimeError("active exception types replaced by KeyboardInterrupt") from error
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+run(main)
+"""
+WHILE_BATCHES_ARE_TRANSLATED = """
+import os, signal, time
+from pipelines.command_line import run
+from pipelines.translators.side_by_side import side_by_side
+
+def translate(batch):
+    if batch == 2:
+        os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(300)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+run(lambda arguments: list(side_by_side(translate, [1, 2], at_once=2)))
+"""
 # Reading goes on as long as the process lives, as that of a large text would.
 WHILE_SUBWORDS_ARE_LEARNT = """
 import os, signal
@@ -94,10 +120,18 @@ run(main)
     "program",
     [
         IN_A_DESTRUCTOR,
+        AS_ANOTHER_EXCEPTION,
         WHAT_WOULD_WAIT,
+        WHILE_BATCHES_ARE_TRANSLATED,
         pytest.param(WHILE_SUBWORDS_ARE_LEARNT, marks=pytest.mark.tensorflow_only),
     ],
-    ids=["in a destructor", "what would wait", "while subwords are learnt"],
+    ids=[
+        "in a destructor",
+        "as another exception",
+        "what would wait",
+        "while batches are translated",
+        "while subwords are learnt",
+    ],
 )
 def test_it_ends_the_process(program, tmp_path):
     result = run_program(program, cwd=tmp_path)

@@ -43,7 +43,14 @@ class WordCorpus:
 
 
 SETTINGS = {"vocabulary_size": 288, "max_length": 90, "num_shapes": 3}
-ODD = [("", "nichts"), ("nichts", ""), (" ", "\t"), ("eins " * 200, "zwei"), ("NUL\x00 ", "😀\n")]
+ODD = [
+    ("", "nichts"),
+    ("nichts", ""),
+    (" ", "\t"),
+    ("eins", "\t\x0b"),
+    ("eins " * 200, "zwei"),
+    ("NUL\x00 ", "😀\n"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +83,7 @@ def test_every_pair_is_prepared(corpus, directory, monkeypatch, tmp_path):
         (s.rstrip(), t.rstrip()) for s, t in expected
     )
     # A side of white space is a side without words.
-    assert prepared.train.metadata["dropped"] == {"empty": 2 + 1, "too long": 1}
+    assert prepared.train.metadata["dropped"] == {"empty": 2 + 2, "too long": 1}
     assert prepared.train.metadata["vocabulary_size"] == 288
 
     for limit, value in (("_PAIRS_PER_CALL", 17), ("_BYTES_PER_CALL", 500)):

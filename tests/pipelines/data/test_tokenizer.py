@@ -248,7 +248,7 @@ def test_an_interruption_does_not_wait_for_what_is_learnt(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         train_tokenizer(interrupted(), 300, tmp_path / "tokenizer.model")
-    [learning] = [thread for thread in threading.enumerate() if thread.name == "native code"]
+    [learning] = [thread for thread in threading.enumerate() if thread.name == "waited for"]
     was_heard.set()
     learning.join()
     assert list(tmp_path.iterdir()) == []

@@ -4,11 +4,13 @@ import fcntl
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from pipelines.errors import InputError
 from pipelines.files.atomic import (
+    check_files_writable,
     exclusive,
     exclusive_file,
     new_directory,
@@ -177,3 +179,22 @@ def test_what_a_link_leads_to_is_written(tmp_path, is_there):
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "there" / "file").read_text() == "after"
     assert [path.name for path in (tmp_path / "there").iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("letter", ["a", "ä"])
+def test_names_may_be_as_long_as_the_file_system_takes_them(tmp_path, letter):
+    name = "x" + letter * (254 // len(letter.encode()))
+    write_text(tmp_path / name, "written")
+    with new_directory(tmp_path / name[:-1]) as path:
+        remove_leftovers(tmp_path)
+        assert path.exists() and path.parent == tmp_path
+    assert sorted(os.listdir(tmp_path)) == sorted([name, name[:-1]])
+    assert (tmp_path / name).read_text() == "written"
+
+
+def test_names_that_are_too_long_are_told_beforehand(tmp_path):
+    flags = SimpleNamespace(output=str(tmp_path / ("x" * 256)), picture=None)
+    with pytest.raises(
+        InputError, match="^output must have a name of at most 255 bytes, got .*xx$"
+    ):
+        check_files_writable(flags, "picture", "output")

@@ -112,15 +112,16 @@ def test_a_best_checkpoint_that_has_gone_is_none(checkpoints, model, optimizer, 
     state = RunState(1, best={"step": 1, "bleu": 20.0})
     checkpoints.save(model, optimizer, state, keep=2)
     for step in (2, 3, 4):
-        state.step = step
+        state.step, state.validations_since_best = step, step - 1
         if step == 4:
-            state.best = {"step": 4, "bleu": 21.0}
+            state.best, state.validations_since_best = {"step": 4, "bleu": 21.0}, 0
         checkpoints.save(model, optimizer, state, keep=2)
     assert checkpoints.steps() == [3, 4]
     weights = checkpoints.path / "step-00000004" / "model.weights.h5"
     weights.write_bytes(weights.read_bytes()[:-1])
     found = checkpoints.restore(model, optimizer)
     assert (found.step, found.best, checkpoints.best()) == (3, None, None)
+    assert not found.is_over(10, patience=2)
     assert "the best checkpoint, of step 1, is lost" in caplog.text
 
 

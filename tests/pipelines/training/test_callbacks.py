@@ -10,7 +10,7 @@ import tensorflow as tf
 from pipelines.errors import InputError
 from pipelines.run.checkpoints import RunState
 from pipelines.training import callbacks
-from pipelines.training.progress import Counting
+from pipelines.training.reports import Counting
 from pipelines.training.workers import Workers
 from tests.support.updates import feed, logs
 

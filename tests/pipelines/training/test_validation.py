@@ -15,7 +15,8 @@ from pipelines.errors import InputError
 from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import RunDirectory
 from pipelines.training.callbacks import ValidationAndCheckpoints
-from pipelines.training.progress import Counting
+from pipelines.training.history import recorder_of
+from pipelines.training.reports import Counting
 from pipelines.training.validation import EarlyStopping, Scores, Validation, Validator
 from pipelines.training.workers import Workers
 from pipelines.translators.keras_model import Translator, load_run
@@ -45,7 +46,7 @@ def test_the_best_validation_is_saved_after_it_is_recorded(run, caplog):
         saved.append(dict(state.best))
 
     scores = (Scores(bleu, 4.0, 0.5) for bleu in (10.0, 30.0, 20.0, 30.0, 40.0))
-    validation = Validation(lambda: next(scores), save, run, state, every=2)
+    validation = Validation(lambda: next(scores), save, recorder_of(run), state, every=2)
     checkpoints = ValidationAndCheckpoints(
         lambda interrupted: None, state, validation=validation, last_step=11, every=0, minutes=0
     )
@@ -66,7 +67,9 @@ def test_among_equal_bleu_the_lower_perplexity_is_better(run):
     """BLEU is 0 for a while at first: that a model learns shows in the perplexity alone."""
     scores = [Scores(0.0, perplexity, 0.1) for perplexity in (90.0, 60.0, 70.0, 50.0)]
     validations, state = iter(scores), RunState()
-    validation = Validation(lambda: next(validations), lambda: None, run, state, every=1)
+    validation = Validation(
+        lambda: next(validations), lambda: None, recorder_of(run), state, every=1
+    )
     found = []
     for state.step in range(1, 5):
         validation.run_if_due()
@@ -77,7 +80,7 @@ def test_among_equal_bleu_the_lower_perplexity_is_better(run):
 def test_a_best_score_of_long_ago_without_perplexity_is_beaten_by_bleu_alone(run):
     state = RunState(step=2, best={"step": 1, "bleu": 0.0})
     scores = (Scores(bleu, 1.5, 0.5) for bleu in (0.0, 0.1))
-    validation = Validation(lambda: next(scores), lambda: None, run, state, every=1)
+    validation = Validation(lambda: next(scores), lambda: None, recorder_of(run), state, every=1)
     validation.run_if_due()
     assert state.best["step"] == 1
     validation.run_if_due()
@@ -111,7 +114,7 @@ def test_training_ends_after_validations_without_a_better_score(run, caplog, pat
     def save(interrupted=False):
         saved.append((state.step, interrupted))
 
-    validation = Validation(lambda: next(scores), save, run, state, every=2)
+    validation = Validation(lambda: next(scores), save, recorder_of(run), state, every=2)
     checkpoints = ValidationAndCheckpoints(
         save, state, validation=validation, last_step=99, patience=patience, every=0, minutes=0
     )

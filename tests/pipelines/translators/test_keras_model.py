@@ -134,3 +134,11 @@ def test_a_version_appears_whole_or_not_at_all(translator, trained_run, tmp_path
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="^cannot write to the output directory .*/file: "):
         export_saved_model(exportable, tmp_path / "file")
+
+
+def test_many_translators_cause_no_warning(translator, caplog):
+    """TensorFlow would count the traces of all of them together."""
+    for _ in range(6):
+        other = Translator(translator.model, translator.tokenizer, beam_size=1)
+        assert other.translate(SENTENCES[:1])
+    assert "retracing" not in caplog.text

@@ -2,16 +2,14 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import keras
-import tensorflow as tf
 
 from pipelines.data.epoch_plan import EpochPlan
-from pipelines.errors import InputError, reason_of
 from pipelines.progress import Work, duration, phases_so_far
 from pipelines.run.checkpoints import RunState
-from pipelines.run.directory import TrainingRun
+from pipelines.training.history import Recorder
 
 _LOG = logging.getLogger(__name__)
 
@@ -84,7 +82,7 @@ class Progress(AfterCounting):
     """Reports loss, accuracy, speed and time left at the end of each log interval.
 
     Args:
-        run: its `history.jsonl` and TensorBoard events are appended to.
+        record: appends to the history of the run.
         state: where the run stands.
         last_step: when it is over.
         log_every: updates between reports.
@@ -93,7 +91,7 @@ class Progress(AfterCounting):
 
     def __init__(
         self,
-        run: TrainingRun,
+        record: Recorder,
         state: RunState,
         *,
         last_step: int,
@@ -101,11 +99,10 @@ class Progress(AfterCounting):
         learning_rate: Callable[[], float],
     ):
         super().__init__(state)
-        self.run = run
+        self.record = record
         self.last_step = last_step
         self.log_every = log_every
         self.learning_rate = learning_rate
-        self.events = tf.summary.create_file_writer(str(run.events_path))
         self._updates, self._seconds = 0, 0.0
 
     def after_update(self) -> None:
@@ -116,21 +113,20 @@ class Progress(AfterCounting):
 
     def _report(self) -> None:
         step, sums = self.state.step, self.state.interval
-        record: dict[str, float] = {"step": step}
+        scalars: dict[str, float] = {"step": step}
         line = f"step {step:,}/{self.last_step:,}"
         if "updates" in sums:
-            record |= self._averages()
+            scalars |= self._averages()
             line += (
-                f"  loss {record['loss']:.3f}  accuracy {record['accuracy']:.3f}"
-                f"  {record['tokens_per_second']:,.0f} tokens/s"
+                f"  loss {scalars['loss']:.3f}  accuracy {scalars['accuracy']:.3f}"
+                f"  {scalars['tokens_per_second']:,.0f} tokens/s"
             )
         if "skipped" in sums:
-            record["skipped"] = sums["skipped"]
+            scalars["skipped"] = sums["skipped"]
             line += f"  {sums['skipped']:,} skipped: not finite"
         left = self._seconds / self._updates * (self.last_step - step)
         _LOG.info("%s  %s left", line, duration(left))
-        self.run.add_history(record)
-        write_events(self.events, step, record)
+        self.record(scalars)
 
     def _averages(self) -> dict[str, float]:
         """Over the updates that were not skipped."""
@@ -203,19 +199,3 @@ class ProgressLine(keras.callbacks.Callback):
         self.work.what = "training"
         self.work.is_logged = False
         self.work.advance()
-
-
-def write_events(writer: tf.summary.SummaryWriter, step: int, record: Mapping[str, float]) -> None:
-    """Writes scalars for TensorBoard.
-
-    Raises:
-        InputError: they cannot be written.
-    """
-    try:
-        with writer.as_default():
-            for name, value in record.items():
-                if name != "step":
-                    tf.summary.scalar(name, value, step)
-        writer.flush()
-    except tf.errors.OpError as error:
-        raise InputError(f"cannot write events for TensorBoard: {reason_of(error)}") from error

@@ -13,7 +13,8 @@ from pipelines.progress import Work, phases
 from pipelines.progress import progress as block
 from pipelines.run.checkpoints import RunState
 from pipelines.run.directory import RunDirectory
-from pipelines.training.progress import AfterCounting, Counting, Progress, ProgressLine, StartUp
+from pipelines.training.history import recorder_of
+from pipelines.training.reports import AfterCounting, Counting, Progress, ProgressLine, StartUp
 from pipelines.training.schedule import schedule_of
 from tests.support.runs import history
 from tests.support.updates import feed, logs
@@ -30,7 +31,13 @@ def progress(run, state, *, log_every, last_step=9, learning_rate=lambda: 1.0):
     """`Counting` and `Progress`."""
     return (
         Counting(state, log_every=log_every),
-        Progress(run, state, last_step=last_step, log_every=log_every, learning_rate=learning_rate),
+        Progress(
+            recorder_of(run),
+            state,
+            last_step=last_step,
+            log_every=log_every,
+            learning_rate=learning_rate,
+        ),
     )
 
 
@@ -134,7 +141,7 @@ def test_the_first_step_tells_what_it_waited_for_and_the_last_shape_how_long_all
                 pass
         state = RunState()
         several = Counting(state, log_every=9), StartUp(state, plan)
-        monkeypatch.setattr("pipelines.training.progress.time", fake)
+        monkeypatch.setattr("pipelines.training.reports.time", fake)
         feed([logs()] * 6, *several)
     first, last = (line for line in caplog.messages)
     assert first == "first step after 2 min: loading 10 s, tokenizing 10 s, compiling 20 s"
