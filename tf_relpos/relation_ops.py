@@ -91,14 +91,14 @@ def choose_implementation(implementation: str, relations: Relations, table: Tens
     elif len(relations.shape) == 2:
         T, S = relations.shape
     is_one = isinstance(T, int) and T == 1
-    longest = longest_per_head(num_labels) if heads else 3 * num_labels // 2
+    longest = longest_in_the_paper_s_form(num_labels, shared=not heads)
     if has_gpu():
         longest = LONGEST_ON_GPU if isinstance(relations, RelativePositions) else 0
     is_short = isinstance(S, int) and longest >= S
     return "transpose_reshape" if is_one or is_short else "bucketed"
 
 
-def longest_per_head(num_labels: int) -> int:
-    """S up to which the paper's form is taken on CPUs, if tables have heads: with R = 129 it is the
-    faster one at 64 and not at 128."""
-    return min(num_labels, 112)
+def longest_in_the_paper_s_form(num_labels: int, shared: bool) -> int:
+    """S up to which it is taken on CPUs. If tables are not shared by the heads, with R = 129 it is
+    the faster one at 64 and not at 128."""
+    return 3 * num_labels // 2 if shared else min(num_labels, 112)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from pipelines.data.buckets import Bucket
 from pipelines.errors import InputError, reason_of
 from tf_relpos import Transformer, TransformerConfig
-from tf_relpos.relation_ops import longest_per_head
+from tf_relpos.relation_ops import longest_in_the_paper_s_form
 from tf_relpos.tensor_ops import has_gpu
 
 
@@ -38,14 +38,11 @@ def build_model(
 
 
 def _are_short(config: TransformerConfig, buckets: Sequence[Bucket]) -> bool:
-    """Whether the paper's form is for this text: it takes less time on short sentences, and hardly
-    more on longer ones if heads share the tables. Where they do not, it has N times as many vectors
-    of pairs (`tf_relpos.relation_ops.choose_implementation`)."""
-    labels = 2 * config.max_relative_position + 1
+    """Whether the paper's form is for this text: it takes less time on short sentences
+    (`tf_relpos.relation_ops.choose_implementation`), of which this must be for the most part."""
+    shared = config.heads_share_relative_embedding
+    longest = longest_in_the_paper_s_form(2 * config.max_relative_position + 1, shared)
     lengths = [bucket.longest for bucket in buckets]
-    if config.heads_share_relative_embedding:
-        return max(lengths) <= 8 * labels
     positions = [bucket.pairs * length for bucket, length in zip(buckets, lengths, strict=True)]
-    longest = longest_per_head(labels)
     short = sum(n for n, length in zip(positions, lengths, strict=True) if length <= longest)
     return max(lengths) <= 4 * longest and 2 * short >= sum(positions)

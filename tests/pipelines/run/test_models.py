@@ -24,8 +24,11 @@ def test_what_no_machine_can_hold_is_told(name, size):
 @pytest.mark.parametrize(
     ("heads_share", "lengths", "expected"),
     [
-        (True, {9: 1, 56: 900}, "transpose_reshape"),  # 7 labels
-        (True, {9: 900, 57: 1}, "auto"),
+        (True, {10: 90, 30: 10}, "transpose_reshape"),  # 7 labels
+        (True, {9: 60, 10: 50, 34: 30}, "transpose_reshape"),
+        (True, {9: 60, 11: 50, 34: 30}, "auto"),
+        (True, {10: 900, 40: 1}, "transpose_reshape"),
+        (True, {10: 900, 41: 1}, "auto"),
         (False, {7: 90, 20: 10}, "transpose_reshape"),
         (False, {6: 60, 7: 50, 24: 20}, "transpose_reshape"),
         (False, {6: 60, 8: 50, 24: 20}, "auto"),  # more than half are in long sentences
