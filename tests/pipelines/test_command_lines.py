@@ -101,7 +101,10 @@ def last_weights(run_dir):
 
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGTERM, signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)],
+    [
+        signal.SIGKILL,
+        *(pytest.param(n, marks=pytest.mark.slow) for n in (signal.SIGTERM, signal.SIGINT)),
+    ],
 )
 def test_an_interrupted_run_goes_on_as_if_nothing_had_been(corpus, uninterrupted, tmp_path, number):
     step = random.randint(30, 60)

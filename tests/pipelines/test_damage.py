@@ -393,6 +393,7 @@ def test_an_export_that_does_not_fit_leaves_nothing(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow  # so does one that is interrupted
 def test_a_run_goes_on_when_there_is_room_again(corpus, tmp_path):
     """The process as a user sees it."""
     run = RunDirectory(tmp_path / "run")

@@ -266,7 +266,7 @@ print("KB", peak() - before)
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
 @pytest.mark.tensorflow_only
-@pytest.mark.parametrize("trains", [False, True])
+@pytest.mark.parametrize("trains", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize("mode", ["graph", pytest.param("eager", marks=pytest.mark.slow)])
 def test_memory_is_below_that_of_keras_s_layer(mode, trains):
     """2048 positions, 4 heads, 67 MB of scores; the graph does not know the length."""

@@ -132,8 +132,7 @@ def quantized():
     "make",
     [
         additive,
-        *(pytest.param(make, marks=pytest.mark.slow) for make in (sharing, adapted)),
-        quantized,
+        *(pytest.param(make, marks=pytest.mark.slow) for make in (sharing, adapted, quantized)),
     ],
 )
 def test_a_model_of_any_kind_is_translated_with(tmp_path, make):
