@@ -136,7 +136,7 @@ def check_preparation(data, model, encode):
     for pair in zip(*texts, strict=True) if good else ():
         ids = tuple(map(encode, pair))
         lengths = sorted(map(len, ids))
-        if lengths[0] == 1:
+        if lengths[0] == 1 or not all(line.strip() for line in pair):  # as translators see them
             dropped["empty"] += 1
         elif lengths[1] > MAX_LENGTH:
             dropped["too long"] += 1

@@ -379,6 +379,7 @@ def test_attentions_of_a_model_that_has_not_been_called(rng):
     assert model(inputs).shape == (2, 5, V)
 
 
+@pytest.mark.slow  # test_backends loads weights on every backend
 @pytest.mark.parametrize(
     "backend", {"tensorflow": ["jax"], "torch": ["tensorflow"]}.get(BACKEND, [])
 )

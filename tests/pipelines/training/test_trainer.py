@@ -183,10 +183,8 @@ def test_a_run_tells_its_trainer_the_longest_length_that_its_batches_have(
     assert trainers[0].longest == max(lengths) > max(b.source_length for b in buckets)
 
 
-@pytest.mark.parametrize(
-    "xla",
-    ["passes", *(pytest.param(part, marks=pytest.mark.slow) for part in ("model", "nothing"))],
-)
+@pytest.mark.slow  # so does a run that is resumed, and test_replicas on any number of them
+@pytest.mark.parametrize("xla", ["passes", "model", "nothing"])
 def test_dropout_is_a_function_of_seed_and_step(rng, xla):
     """With a learning rate of 0 nothing but the masks tells one step from another."""
     same = [batch(rng)] * 5
