@@ -321,12 +321,12 @@ def test_sums_in_half_precision_lose_nothing_small(monkeypatch, picking, form, k
     at a half."""
     pick_by(picking, monkeypatch)
     length = 4096
-    labels = np.zeros((1, length) if form == "pair" else (1, 1, length), "int32")
+    labels = np.zeros((1, length) if form == "pair" else (B, 1, length), "int32")
     relations = RelativePositions(1, length, k, length) if form == "positions" else labels
-    weights = keras.ops.full((1, 1, 1, length), 1 / length, dtype)
+    weights = keras.ops.full((B, N, 1, length), 1 / length, dtype)
     table = keras.ops.ones((2 * k + 1, 1), dtype)
     result = relation_values(weights, relations, table, "bucketed")
-    assert_close(keras.ops.cast(result, "float32"), np.ones((1, 1, 1, 1)), tolerance=1e-2)
+    assert_close(keras.ops.cast(result, "float32"), np.ones((B, 1, N, 1)), tolerance=1e-2)
 
 
 @pytest.mark.parametrize("implementation", ["transpose_reshape", "bucketed"])
