@@ -147,12 +147,8 @@ def has_one_gradient(attention: Attention, training: Any) -> bool:
         training: whether a gradient is to be expected.
     """
     query = attention.query
-    if (
-        not may_train(training)
-        or has_value(query)
-        or picks_in_place()
-        or query.dtype != exact_dtype(query)
-    ):
+    is_exact = query.dtype == exact_dtype(query)
+    if not (is_exact and may_train(training)) or has_value(query) or picks_in_place():
         return False
     return {"bucketed"} == {
         choose_implementation(attention.implementation, attention.relations, table)

@@ -98,16 +98,22 @@ def functional(subject, tmp_path):
         assert_close(model(subject.arrays()), subject.call(subject.arrays()), tolerance=1e-6)
 
 
-def subclassed(subject, tmp_path):
+def around(subject, layer):
+    """A subclassed model around a layer like the subject's."""
+
     class Wrapper(keras.Model):
         def __init__(self):
             super().__init__()
-            self.inner = subject.make()
+            self.inner = layer
 
         def call(self, inputs):
             return subject.call(inputs, self.inner)
 
-    model = Wrapper()
+    return Wrapper()
+
+
+def subclassed(subject, tmp_path):
+    model = around(subject, subject.make())
     output = numpy(model(subject.arrays()))
     model.compile("sgd", "mean_squared_error")
     model.fit(subject.arrays(), np.zeros(output.shape), verbose=0)
@@ -115,15 +121,7 @@ def subclassed(subject, tmp_path):
 
 
 def summarized(subject, tmp_path):
-    class Wrapper(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.inner = subject.layer
-
-        def call(self, inputs):
-            return subject.call(inputs, self.inner)
-
-    model = Wrapper()
+    model = around(subject, subject.layer)
     model(subject.arrays())
     models = [model, subject.layer] if isinstance(subject.layer, keras.Model) else [model]
     for model in models:
