@@ -14,6 +14,7 @@ from keras import ops
 
 from tf_relpos.checks import check_shape
 from tf_relpos.config import RELATIVE_FIELDS, check_block_arguments
+from tf_relpos.fused_passes import are_fused
 from tf_relpos.lean_layers import Dropout, LayerNormalization
 from tf_relpos.masks import visible
 from tf_relpos.parts import freeze_parts, give_own_policies, own_policies
@@ -130,10 +131,15 @@ class Block(keras.layers.Layer):
             norm.build(shape)
         give_own_policies(self)
 
-    def _check_input(self, x):
+    def _check_input(self, x, name="x", batch=None):
         if not hasattr(x, "shape"):
-            raise ValueError(f"`x` must be a tensor [B, T, D]. Received: x={x!r}")
-        check_shape("x", x.shape, (None, None, self.arguments["model_dim"]))
+            raise ValueError(f"`{name}` must be a tensor [B, T, D]. Received: {name}={x!r}")
+        check_shape(name, x.shape, (batch, None, self.arguments["model_dim"]))
+
+    def _as_numbers(self, x):
+        """Integers, and booleans, as floating-point numbers, which Keras leaves as they are."""
+        is_float = keras.backend.is_float_dtype(x.dtype)
+        return x if is_float else ops.cast(x, self.compute_dtype)
 
     def _symbolic(self, x):
         return keras.KerasTensor((*x.shape[:2], self.arguments["model_dim"]), self.compute_dtype)
@@ -162,10 +168,10 @@ class Block(keras.layers.Layer):
 
 
 def _dense(layer, x):
-    """A layer of the feed-forward; in half precision by a product of our own, for the gradient of
-    its bias."""
+    """A layer of the feed-forward; by a product of our own for the gradient of its bias in half
+    precision, and of its kernel in training on CPUs (see `tf_relpos.kernels`)."""
     is_exact = keras.backend.standardize_dtype(x.dtype) == exact_dtype(x)
-    return layer(x) if is_exact else of_positions(layer, x)
+    return layer(x) if is_exact and not are_fused() else of_positions(layer, x)
 
 
 def attention_mask(source_mask: Tensor | None, shape: Shape) -> Tensor | None:

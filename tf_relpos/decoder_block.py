@@ -13,6 +13,7 @@ from keras import ops
 from tf_relpos.blocks import NO_POSITIONS, AttentionInputs, Block, attention_mask
 from tf_relpos.checks import check_shape
 from tf_relpos.parts import give_own_policies
+from tf_relpos.projections import product, row_weights
 from tf_relpos.tensor_ops import Shape, Tensor, shape_of
 
 _ALL = ("query", "key", "value")
@@ -110,7 +111,8 @@ class DecoderBlock(Block):
         training: bool | None = None,
     ) -> Tensor:
         mask = self._checked_mask(x, encoded, source_mask)
-        x = self._attend_to_targets(x, training)
+        x = self._attend_to_targets(self._as_numbers(x), training)
+        encoded = self._as_numbers(encoded)
         y = self._before(x, self.cross_attention_norm)
         y = self.cross_attention(y, encoded, attention_mask=mask, training=training)
         x = self._after(x, y, self.cross_attention_norm, training)
@@ -132,9 +134,7 @@ class DecoderBlock(Block):
     def _checked_mask(self, x, encoded, source_mask):
         """The mask of the cross-attention; all arguments are checked."""
         self._check_input(x)
-        if not hasattr(encoded, "shape"):
-            raise ValueError(f"`encoded` must be a tensor [B, S, D]. Received: encoded={encoded!r}")
-        check_shape("encoded", encoded.shape, (x.shape[0], None, self.arguments["model_dim"]))
+        self._check_input(encoded, "encoded", x.shape[0])
         return attention_mask(source_mask, encoded.shape[:2])
 
     def _attend_to_targets(self, x, training):
@@ -149,6 +149,7 @@ class DecoderBlock(Block):
 
         Args: those of a call.
         """
+        x, encoded = self._as_numbers(x), self._as_numbers(encoded)
         y = self._before(x, self.self_attention_norm)
         own = AttentionInputs(self.self_attention, y, y, self._visible(x, causal=True))
         x = self._attend_to_targets(x, training=False)
@@ -160,7 +161,11 @@ class DecoderBlock(Block):
         """What `step` multiplies by, made once for all steps."""
         return {
             "self_attention": self.self_attention.row_weights(*_ALL),
+            "self_attention_output": self.self_attention.output_weights(),
             "cross_attention": self.cross_attention.row_weights("query"),
+            "cross_attention_output": self.cross_attention.output_weights(),
+            "inner": row_weights([self.inner], self.compute_dtype),
+            "outer": row_weights([self.outer], self.compute_dtype),
         }
 
     def step(
@@ -190,11 +195,17 @@ class DecoderBlock(Block):
         y = self._before(x, self.self_attention_norm)
         query, *new = self.self_attention.project_rows(y, K, weights["self_attention"], *_ALL)
         cache = tuple(past.write(*pair) for pair in zip(cache, new, strict=True))
-        y = self.self_attention.attend_to(query, *cache, K, past.bias, past.distances)
+        output = weights["self_attention_output"]
+        y = self.self_attention.attend_to(query, *cache, K, past.bias, output, past.distances)
         x = self._after(x, y, self.self_attention_norm, training=False)
 
         y = self._before(x, self.cross_attention_norm)
         (query,) = self.cross_attention.project_rows(y, K, weights["cross_attention"], "query")
-        y = self.cross_attention.attend_to(query, *encoded, K, source_bias)
+        output = weights["cross_attention_output"]
+        y = self.cross_attention.attend_to(query, *encoded, K, source_bias, output)
         x = self._after(x, y, self.cross_attention_norm, training=False)
-        return self._feed_forward(x, training=False), cache
+
+        y = self._before(x, self.feed_forward_norm)
+        y = product(self.inner, y, y.shape[-1], weights=weights["inner"])
+        y = product(self.outer, y, y.shape[-1], weights=weights["outer"])
+        return self._after(x, y, self.feed_forward_norm, training=False), cache

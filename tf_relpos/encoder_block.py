@@ -64,6 +64,7 @@ class EncoderBlock(Block):
         if mask is not None and cache is None:
             source_mask = both(source_mask, mask)
         mask = self._checked_mask(x, source_mask, cache, cache_update_index)
+        x = self._as_numbers(x)
         y = self._before(x, self.self_attention_norm)
         found = self.self_attention(
             y,
@@ -113,7 +114,7 @@ class EncoderBlock(Block):
 
         Args: those of a call.
         """
-        y = self._before(x, self.self_attention_norm)
+        y = self._before(self._as_numbers(x), self.self_attention_norm)
         mask = attention_mask(source_mask, x.shape[:2])
         if use_causal_mask or self.arguments["attention_window"] is not None:
             mask = both(mask, self._visible(x, causal=use_causal_mask))

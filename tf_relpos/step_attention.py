@@ -13,7 +13,7 @@ from typing import Any
 from keras import ops
 
 from tf_relpos.attention import EdgeAttention
-from tf_relpos.projections import is_kernel_and_bias, product
+from tf_relpos.projections import product, row_weights, times_weights
 from tf_relpos.tensor_ops import Tensor, rows_at, shape_of, times_transposed
 
 
@@ -40,25 +40,18 @@ class StepAttention(EdgeAttention):
             *names: any of "query", "key", "value".
 
         Returns:
-            The kernels side by side, that of the query over sqrt(H) in Eq. 4, as
-            `{"kernel": [D, n*N*H]}`, and likewise "bias" `[n*N*H]` if the layer has any; nothing if
-            a projection is more than these, such as a quantized one, or one of another precision.
+            As `tf_relpos.projections.row_weights`, of the projections side by side, that of the
+            query over sqrt(H) in Eq. 4: `{"kernel": [D, n*N*H]}`.
         """
         self._check_built("row_weights")
         denses = [getattr(self, f"_{name}_dense") for name in names]
-        if not all(is_kernel_and_bias(x) and x.compute_dtype == self.compute_dtype for x in denses):
-            return {}
-        parts = {"kernel": [ops.reshape(x.kernel, (x.kernel.shape[0], -1)) for x in denses]}
-        if denses[0].bias is not None:
-            parts["bias"] = [ops.reshape(dense.bias, (-1,)) for dense in denses]
         factors = [self._factor(name) for name in names]
-        return {
-            part: ops.cast(
-                ops.concatenate([x * f for x, f in zip(own, factors, strict=True)], axis=-1),
-                self.compute_dtype,
-            )
-            for part, own in parts.items()
-        }
+        return row_weights(denses, self.compute_dtype, factors)
+
+    def output_weights(self) -> dict[str, Tensor]:
+        """What `attend_to` multiplies by at its end, `{"kernel": [N*H, D]}`, likewise."""
+        self._check_built("output_weights")
+        return row_weights([self._output_dense], self.compute_dtype, num_axes=2)
 
     def project_rows(
         self, x: Tensor, num_hypotheses: Any, weights: dict[str, Tensor], *names: str
@@ -74,9 +67,9 @@ class StepAttention(EdgeAttention):
         Returns:
             `[B, N, K, H]` for each name, queries over sqrt(H).
         """
+        heads = len(names) * self.num_heads
         if weights:
-            rows = ops.matmul(x, weights["kernel"])
-            rows = rows + weights["bias"] if "bias" in weights else rows
+            rows = times_weights(x, weights, heads * self.key_dim)
         else:
             projected = [product(getattr(self, f"_{n}_dense"), x, x.shape[-1]) for n in names]
             projected = [ops.cast(y, self.compute_dtype) for y in projected]
@@ -84,7 +77,6 @@ class StepAttention(EdgeAttention):
             rows = ops.concatenate(
                 [y * f for y, f in zip(projected, factors, strict=True)], axis=-1
             )
-        heads = len(names) * self.num_heads
         rows = ops.reshape(rows, (-1, num_hypotheses, heads, self.key_dim))
         return ops.split(ops.transpose(rows, (0, 2, 1, 3)), len(names), axis=1)
 
@@ -99,6 +91,7 @@ class StepAttention(EdgeAttention):
         values: Tensor,
         num_hypotheses: Any,
         bias: Tensor,
+        weights: dict[str, Tensor],
         distances: Tensor | None = None,
     ) -> Tensor:
         """The layer's output `[B*K, D]` for K hypotheses of each sentence, all at one position.
@@ -109,6 +102,7 @@ class StepAttention(EdgeAttention):
             num_hypotheses: K, an int or a scalar int tensor.
             bias: `[B, 1, K or 1, S]`, added to the scores: 0, or so low that a key gets no weight,
                 as those beyond the `attention_window` must not.
+            weights: from `output_weights`.
             distances: int `[S]`, from the queries' position to the keys'.
         """
         N, K, H = self.num_heads, num_hypotheses, self.key_dim
@@ -123,16 +117,16 @@ class StepAttention(EdgeAttention):
                 scores = scores + _edge_scores(query, a)
         precise = self._softmax.compute_dtype
         scores = ops.cast(scores, precise) + ops.cast(bias, precise)
-        weights = ops.cast(self._softmax(scores), query.dtype)
-        attended = ops.matmul(weights, values)
+        shares = ops.cast(self._softmax(scores), query.dtype)
+        attended = ops.matmul(shares, values)
         if self.relation_values:
             a = self._vectors_at(distances, self.relation_value_embeddings, query.dtype)
-            edges = _edge_values(weights, a)
+            edges = _edge_values(shares, a)
             # Added flat: TFLite's converter fails to move a transposition before this sum.
             attended = ops.reshape(attended, (-1, H)) + ops.reshape(edges, (-1, H))
             attended = ops.reshape(attended, (-1, N, K, H))
         rows = ops.reshape(ops.transpose(attended, (0, 2, 1, 3)), (-1, N * H))
-        return product(self._output_dense, rows, N, H)
+        return product(self._output_dense, rows, N, H, weights=weights)
 
     def _additive_step_scores(self, query: Tensor, keys: Tensor, K: Any) -> Tensor:
         """`[B, N, K, S]` of queries `[B, N, K, H]` at one position, whose edges are in the keys

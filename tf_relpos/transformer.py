@@ -22,6 +22,8 @@ from tf_relpos.encoder_block import EncoderBlock
 from tf_relpos.lean_layers import Dropout, LayerNormalization
 from tf_relpos.parts import freeze_parts, give_own_policies, own_policies
 from tf_relpos.positions import SinusoidalPositionEncoding
+from tf_relpos.projections import times_weights
+from tf_relpos.search import GROWING, SHARED, WEIGHTS
 from tf_relpos.tensor_checks import check_ids
 from tf_relpos.tensor_ops import Tensor, shape_of
 
@@ -231,7 +233,7 @@ class Transformer(keras.Model):
             block.cross_attention.project_heads(encoded) for block in self.decoder_blocks
         ]
         weights = self.step_weights() if step_weights is None else step_weights
-        return {"mask": mask, "keys_values": keys_values, "weights": weights}
+        return {"mask": mask, "keys_values": keys_values, WEIGHTS: weights}
 
     def initial_cache(
         self, memory: Mapping[str, Any], beam_size: Any, max_length: Any
@@ -256,11 +258,11 @@ class Transformer(keras.Model):
         kind, length = "fixed", max_length
         if ops.is_tensor(max_length):
             # Zero, but not a 0 that the graph knows of: a loop could not change such a length.
-            kind, length = "growing", max_length * 0
+            kind, length = GROWING, max_length * 0
         empty = ops.zeros((B, N, length * beam_size, H), dtype=keys.dtype)
         return {
             "ancestors": ops.zeros((B, beam_size, length), dtype="int32"),
-            "shared": {kind: [(empty, empty) for _ in self.decoder_blocks]},
+            SHARED: {kind: [(empty, empty) for _ in self.decoder_blocks]},
         }
 
     def step(
@@ -277,26 +279,27 @@ class Transformer(keras.Model):
         Returns:
             logits `[B, K, V]` and the cache.
         """
-        ((kind, old),) = cache["shared"].items()
+        ((kind, old),) = cache[SHARED].items()
         sizes = cache["ancestors"].shape[:2]
         check_shape("cache", sizes, (memory["mask"].shape[0], token_ids.shape[1]))
         check_shape("token_ids", token_ids.shape, sizes)
         window = self.config.attention_window
-        ancestors, past = _here(cache["ancestors"], index, window, grows=kind == "growing")
+        ancestors, past = _here(cache["ancestors"], index, window, grows=kind == GROWING)
         B, K = shape_of(token_ids)
         x = self._embed(ops.reshape(token_ids, (-1, 1)), False, index)
         x = ops.reshape(x, (-1, self.config.model_dim))
         source_bias = _bias(memory["mask"][:, None, None])
         new = []
-        weights = memory["weights"]
+        weights = memory[WEIGHTS]
         for block, block_cache, encoded, own in zip(
             self.decoder_blocks, old, memory["keys_values"], weights["blocks"], strict=True
         ):
             x, block_cache = block.step(x, block_cache, past, encoded, source_bias, own)
             new.append(block_cache)
-        logits = ops.matmul(self._normalized(x), weights["columns"])
-        logits = ops.reshape(logits, (B, K, self.config.vocabulary_size))
-        return logits, {"ancestors": ancestors, "shared": {kind: new}}
+        V = self.config.vocabulary_size
+        logits = times_weights(self._normalized(x), {"kernel": weights["columns"]}, V)
+        logits = ops.reshape(logits, (B, K, V))
+        return logits, {"ancestors": ancestors, SHARED: {kind: new}}
 
     def compute_output_shape(self, input_shape: Mapping[str, tuple]) -> tuple[int | None, ...]:
         return (*input_shape["target_ids"], self.config.vocabulary_size)

@@ -19,6 +19,7 @@ from pipelines.exporters.warmup import write_warmup_requests
 from pipelines.progress import progress
 from pipelines.translators.base import MAX_ALPHA, MAX_BEAM_SIZE
 from pipelines.translators.keras_model import Translator, search_texts
+from pipelines.translators.stepping import SteppingModel
 from tf_relpos import Transformer
 
 _WARMUP_SENTENCE = "A sentence of common length, to be translated before the first one that counts."
@@ -165,20 +166,17 @@ class _ServedTranslator(tf.Module):
         self.variables_of_model = stepping.variables()
 
 
-class _SteppingModel:
-    """A model to search with, which lays out its weights for steps once and not at each request.
+class _SteppingModel(SteppingModel):
+    """One that lays out its weights for steps once and not at each request.
 
     Args:
         model: a `Transformer`, whose weights stay as they are.
     """
 
     def __init__(self, model: Transformer):
-        self.config = model.config
-        self.initial_cache = model.initial_cache
-        self.step = model.step
-        self._model = model
+        super().__init__(model)
         with tf.GradientTape() as tape:
-            step_weights = model.step_weights()
+            step_weights = super().step_weights()
         # Layers that share weights have the same tensors.
         laid_out = {id(x): tf.Variable(x, trainable=False) for x in tree.flatten(step_weights)}
         self._step_weights = tree.map_structure(lambda x: laid_out[id(x)], step_weights)
@@ -188,10 +186,8 @@ class _SteppingModel:
         made_of -= {id(variable.value) for variable in model.embedding.variables}
         self.weights = [weight for weight in model.weights if id(weight.value) not in made_of]
 
-    def encode(self, source_ids: tf.Tensor) -> dict[str, Any]:
-        """See `tf_relpos.search`."""
-        step_weights = tree.map_structure(tf.convert_to_tensor, self._step_weights)
-        return self._model.encode(source_ids, step_weights)
+    def step_weights(self) -> dict[str, Any]:
+        return tree.map_structure(tf.convert_to_tensor, self._step_weights)
 
     def variables(self) -> list[tf.Variable]:
         """All that a search reads."""

@@ -21,6 +21,7 @@ from pipelines.translators.base import (
 )
 from pipelines.translators.graphs import graph_of
 from pipelines.translators.side_by_side import batches_at_once, by_length
+from pipelines.translators.stepping import SteppingModel
 from tf_relpos import Transformer, beam_search
 from tf_relpos.config import ALPHA, BEAM_SIZE
 
@@ -61,8 +62,10 @@ class Translator(TextTranslator):
         self.max_source_length = max_source_length
         self.at_once = at_once
 
+        searched = SteppingModel(model) if isinstance(model, Transformer) else model
+
         def search(source_ids: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            return search_texts(model, tokenizer, source_ids, beam_size, alpha, nbest)
+            return search_texts(searched, tokenizer, source_ids, beam_size, alpha, nbest)
 
         self._search = graph_of(search, [tf.TensorSpec([None, None], tf.int32)])
 

@@ -45,6 +45,20 @@ def test_block_is_a_well_behaved_layer(rng, tmp_path, block, norm):
     )
 
 
+@pytest.mark.parametrize("norm", ["post", "pre"])
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.__name__)
+def test_integers_are_taken_as_numbers(rng, block, norm):
+    """As Keras's layers take them; sums with them must not be whole numbers again."""
+    arrays = inputs(rng, block)
+    whole = {name: x if x.dtype == bool else np.rint(2 * x) for name, x in arrays.items()}
+    layer = block(D, INNER, N, max_relative_position=2, norm=norm)
+    expected = layer(**whole)
+    ints = {name: x if x.dtype == bool else x.astype("int32") for name, x in whole.items()}
+    found = layer(**ints)
+    assert keras.backend.standardize_dtype(found.dtype) == "float32"
+    assert_close(found, expected, tolerance=1e-6)
+
+
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.__name__)
 def test_a_block_that_was_built_by_hand_returns_from_disk(rng, tmp_path, block):
     arrays = inputs(rng, block)

@@ -77,11 +77,14 @@ def test_the_weights_of_steps_are_laid_out_once_for_all_requests():
     translator, path = serving_model.exported()
     config = translator.model.config
     D, V, decoders = config.model_dim, config.vocabulary_size, config.decoder_layers
+    inner, blocks = config.inner_dim, config.encoder_layers + decoders
     module = tf.saved_model.load(path)
     shapes = [tuple(variable.shape) for variable in module.variables_of_model]
     kernels = [shape for shape in shapes if shape == (D, config.num_heads, D // config.num_heads)]
     assert len(kernels) == 3 * config.encoder_layers + 2 * decoders  # of keys and values across
-    assert shapes.count((D, 3 * D)) == shapes.count((D, D)) == decoders
+    assert shapes.count((D, 3 * D)) == decoders
+    assert shapes.count((D, D)) == 3 * decoders  # of queries across, and two outputs
+    assert shapes.count((D, inner)) == shapes.count((inner, D)) == blocks
     assert shapes.count((D, V)) == shapes.count((V, D)) == 1
     read = set(map(id, module.signatures["serving_default"].variables))
     assert read == set(map(id, module.variables_of_model))
