@@ -219,9 +219,7 @@ class EdgeAttention(CheckedAttention):
         H]` and `[N, B, T, S]`, and so are the weights, which may be None unless they are asked
         for."""
         tables = self._tables(query.dtype)
-        in_blocks: bool | None = False
-        if tables:
-            in_blocks = are_in_blocks(query, key, training, self.implementation)
+        in_blocks = tables and are_in_blocks(query, key, training, self.implementation)
         may_be_alone = not (self.is_additive or return_attention_scores)  # without the weights
         attention = Attention(
             self._weigh,
@@ -234,7 +232,7 @@ class EdgeAttention(CheckedAttention):
             attention_mask,
             implementation=self.implementation,
         )
-        if in_blocks is False:
+        if not in_blocks:
             if may_be_alone and not self.dropout and has_one_gradient(attention, training):
                 return attend_at_once(attention), None
             weights = self._weigh(query, key, tables, relations, attention_mask)
@@ -251,7 +249,7 @@ class EdgeAttention(CheckedAttention):
             if bands:
                 attended = attend_in_bands(attention, bands, self._masked_softmax)
                 return heads_last(attended), None
-        attended, *found = attend_in_blocks(attention, return_attention_scores, in_blocks is None)
+        attended, *found = attend_in_blocks(attention, return_attention_scores, training)
         return heads_last(attended), found[0] if found else None
 
     def _tables(self, dtype: Any) -> dict[str, Tensor]:

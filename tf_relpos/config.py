@@ -173,7 +173,10 @@ class TransformerConfig:
         known = {field.name for field in dataclasses.fields(cls)}
         for field in overrides:
             if field not in known:
-                raise ValueError(f"TransformerConfig has no field {field!r}")
+                raise ValueError(
+                    f"`preset` takes the fields of TransformerConfig, {', '.join(sorted(known))}. "
+                    f"Received: {field}={overrides[field]!r}"
+                )
         return cls(**{**PRESETS[name], **overrides})
 
 

@@ -46,7 +46,8 @@ def edge_relations(
 
     Returns:
         int32 `[T, T]`, or `[B, T, T]`; with L as the last axis, the largest labels first, if
-        `labels_per_edge` is given. An edge that is given twice counts once.
+        `labels_per_edge` is given. An edge that is given twice counts once. What takes labels takes
+        three axes for `[B, T, S]`: give it the `[T, T, L]` of one graph as a batch, `[None]`.
 
     Raises:
         ValueError: `edges` of another shape or type. Where values are known: a node of T or above,

@@ -61,9 +61,7 @@ def lengths_up_to(longest: int | None) -> Iterator[None]:
         _longest.reset(token)
 
 
-def attend_in_blocks(
-    attention: Attention, with_weights: bool, may_be_whole: bool
-) -> tuple[Tensor, ...]:
+def attend_in_blocks(attention: Attention, with_weights: bool, training: Any) -> tuple[Tensor, ...]:
     """Eq. 3 and 4 for some queries at a time, since queries do not depend on each other.
 
     Memory is that of one block's pairs: the backward pass computes the weights again, as does
@@ -72,14 +70,16 @@ def attend_in_blocks(
     Args:
         attention: of all queries.
         with_weights: whether to return the weights, before dropout, as well.
-        may_be_whole: whether it may turn out when a graph runs that the sentences are short: all
-            queries are then computed at once, and the backward pass finds their weights.
+        training: as in the call of a layer; see `may_train`. In training sentences of lengths that
+            a graph does not know may turn out to be short when it runs: all queries are then
+            computed at once, and the backward pass finds their weights.
 
     Returns:
         A tuple of the attended values `[N, B, T, H]` and, if asked for, the weights `[N, B, T, S]`.
     """
     inputs, unpacked = attention.packed()
     value_dim = attention.value.shape[-1]
+    may_be_whole = may_train(training) and not _are_known(attention.query, attention.key)
 
     def either(whole: Callable[[], Any], in_blocks: Callable[[], Any]) -> Any:
         if not may_be_whole:
@@ -116,10 +116,8 @@ def attend_in_blocks(
     return _part(with_gradient(attend, gradient, *inputs), value_dim, with_weights)
 
 
-def are_in_blocks(
-    query: Tensor, key: Tensor, training: Any, implementation: str = "auto"
-) -> bool | None:
-    """Whether queries are to go in blocks; None where that turns out when a graph runs.
+def are_in_blocks(query: Tensor, key: Tensor, training: Any, implementation: str = "auto") -> bool:
+    """Whether queries are to go in blocks, or may have to.
 
     Blocks keep memory at about plain attention's or below, and cost time, most in the backward
     pass, which computes the weights again. So they are made where T and S are known to be long,
@@ -142,11 +140,9 @@ def are_in_blocks(
         return False
     if trains and implementation == "transpose_reshape":
         return False
-    if None in (T, S):
-        if not trains:
-            return True
+    if not _are_known(query, key):
         longest = _longest.get()
-        return False if longest is not None and longest**2 <= WIDEST else None
+        return not trains or longest is None or longest**2 > WIDEST
     part = 1 if trains else 4
     if has_gpu() and B is not None:
         return math.prod((N, B, T, S)) > MOST_ON_GPU // part
@@ -294,6 +290,11 @@ def _in_blocks(
         state = loop(count, step, *state)
     wholes, sums = state
     return [ops.moveaxis(x, 0, 2) for x in wholes], [ops.cast(x, dtype) for x in sums]
+
+
+def _are_known(query: Tensor, key: Tensor) -> bool:
+    """Whether a graph knows T and S."""
+    return None not in (query.shape[2], key.shape[2])
 
 
 def _are_few(query: Tensor, key: Tensor, widest: int) -> bool | Tensor:

@@ -51,6 +51,8 @@ def smoothed_cross_entropy(
     # With p the softmax and c = 1 - smoothing, s = smoothing / (V - 1):
     #   -c log p_t - s sum_{v != t} log p_v = logsumexp(x) - (c - s) x_t - s sum_v x_v
     logits = ops.cast(_as_array("logits", logits, "numbers [B, T, V]"), "float32")
+    if not len(logits.shape):
+        raise ValueError(f"`logits` must be numbers [B, T, V]. Received: {logits!r}")
     V = logits.shape[-1]
     _check_targets(target_ids, V, pad_id)
     target_ids, is_whole = _as_ints(target_ids)

@@ -146,10 +146,9 @@ def _watch(process: subprocess.Popen, directory: Path) -> dict[str, dict[str, fl
 
 def _phase(directory: Path) -> str:
     """What a preparation is at, by the files that are there."""
-    if (directory / "train").exists() or any(directory.glob(".train.*.incomplete/pairs.npy")):
-        return "sorting"
-    if (directory / "tokenizer.model").exists():
-        return "tokenizing"
+    for phase, name in (("sorting", "pairs.npy"), ("tokenizing", "tokenizer.model")):
+        if any(directory.rglob(name)):  # in a hidden directory, until all is there
+            return phase
     return "learning subwords"
 
 

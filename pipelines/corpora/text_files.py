@@ -10,6 +10,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain, zip_longest
+from typing import Any
 
 from pipelines.errors import InputError
 
@@ -136,13 +137,12 @@ def _lines(opened: Callable[[], io.BufferedReader], name: str) -> Iterator[str]:
     form = ""
     try:
         with opened() as file:
-            # `peek` leaves the bytes in place, so that pipes can be read as well.
-            start = file.peek(len(_XZ_MAGIC))
-            stream = file
+            start = _first_bytes(file)
+            stream: Any = io.BufferedReader(_Unread(start, file))
             if start.startswith(_GZIP_MAGIC):
-                form, stream = "gzip", io.BufferedReader(gzip.GzipFile(fileobj=file))
+                form, stream = "gzip", io.BufferedReader(gzip.GzipFile(fileobj=stream))
             elif start.startswith(_XZ_MAGIC):
-                form, stream = "xz", io.BufferedReader(lzma.LZMAFile(file))  # noqa: SIM115
+                form, stream = "xz", io.BufferedReader(lzma.LZMAFile(stream))  # noqa: SIM115
             for number, line in enumerate(stream, start=1):
                 if number == 1:
                     line = line.removeprefix(_BYTE_ORDER_MARK)
@@ -155,6 +155,35 @@ def _lines(opened: Callable[[], io.BufferedReader], name: str) -> Iterator[str]:
         ) from error
     except OSError as error:
         raise InputError(f"cannot read {name}: {error.strerror or error}") from error
+
+
+def _first_bytes(file: io.BufferedReader) -> bytes:
+    """As many as tell text from an archive: a pipe may give less at a time, and a short line must
+    not wait for the next one."""
+    start = b""
+    while any(magic.startswith(start) for magic in (_GZIP_MAGIC, _XZ_MAGIC)):
+        part = file.read1(1)
+        if not part:
+            break
+        start += part
+    return start
+
+
+class _Unread(io.RawIOBase):
+    """What has been read of a file, and then the rest of it."""
+
+    def __init__(self, start: bytes, file: io.BufferedReader):
+        self._start = start
+        self._file = file
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        part = self._start[: len(buffer)] or self._file.read1(len(buffer))
+        self._start = self._start[len(part) :]
+        buffer[: len(part)] = part
+        return len(part)
 
 
 def _decoded(line: bytes, name: str, number: int) -> str:

@@ -144,8 +144,8 @@ def prepare(
     _check_same(directory, prepared.settings, settings)
     if not are_unchanged(directory / _TEXT, corpus.files):
         raise InputError(
-            f"the text of {corpus.name} is not what {directory} was prepared from: choose another "
-            "directory or the same text"
+            f"the text of {corpus.name} ({', '.join(('train', *splits))}) is not what {directory} "
+            "was prepared from: choose another directory or the same text"
         )
     return prepared
 

@@ -225,7 +225,11 @@ def test_blocks_are_taken_where_they_save_memory(monkeypatch):
     assert are_in_blocks(1, 512, 512) is True
     assert are_in_blocks(1, 1, 10**6) is False
     assert are_in_blocks(None, None, None) is True
-    assert are_in_blocks(None, None, None, training=True) is None
+    assert are_in_blocks(None, None, None, training=True) is True
+    with query_blocks.lengths_up_to(512):
+        assert are_in_blocks(None, None, None, training=True) is False
+    with query_blocks.lengths_up_to(513):
+        assert are_in_blocks(None, None, None, training=True) is True
     for T in (None, 4096):
         assert are_in_blocks(None, T, T, True, "transpose_reshape") is False
         assert are_in_blocks(None, T, T, False, "transpose_reshape") is True

@@ -158,7 +158,7 @@ def test_other_targets_are_refused(target_ids, message):
         smoothed_cross_entropy(target_ids, np.zeros((1, 2, V), "float32"))
 
 
-@pytest.mark.parametrize("logits", [None, [[["a"]]]])
+@pytest.mark.parametrize("logits", [None, [[["a"]]], 3.0])
 def test_logits_that_are_no_numbers_are_refused(logits):
     with pytest.raises(ValueError, match=r"`logits` must be numbers \[B, T, V\]. Received: "):
         smoothed_cross_entropy([[1]], logits)

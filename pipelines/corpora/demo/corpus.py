@@ -43,10 +43,11 @@ _PRONOUNS = tuple(Pronoun(*row) for row in lexicon.PRONOUNS)
 class DemoCorpus:
     """English-German sentences of 4 to 30 words with one correct translation each.
 
-    What the two languages do differently is described in `demo_grammar`. No English sentence occurs
-    twice, in one split or in two, and a sentence's split depends on the sentence alone, so that no
-    seed and no size puts a test sentence into training. The same seed gives the same pairs on every
-    machine. Remembering which sentences have been used takes about 100 bytes a pair.
+    What the two languages do differently is described in `pipelines.corpora.demo.grammar`. No
+    English sentence occurs twice, in one split or in two, and a sentence's split depends on the
+    sentence alone, so that no seed and no size puts a test sentence into training. The same seed
+    gives the same pairs on every machine. Remembering which sentences have been used takes about
+    100 bytes a pair.
 
     Args:
         seed: any integer; the pairs follow from it.

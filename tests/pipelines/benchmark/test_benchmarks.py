@@ -21,6 +21,7 @@ from pipelines.benchmark import (
 )
 from pipelines.benchmark.measuring import ratios, seconds_in_turns
 from pipelines.errors import InputError
+from pipelines.files.atomic import new_directory
 from tests.support.browser import need_browser, need_node
 from tests.support.runs import call, flags, run_command
 from tests.support.sentences import write_conllu
@@ -113,6 +114,16 @@ def test_training_memory(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
+def test_a_preparation_is_known_by_its_files_while_they_are_hidden(tmp_path):
+    with new_directory(tmp_path / "prepared") as hidden:
+        assert data._phase(tmp_path) == "learning subwords"
+        (hidden / "tokenizer.model").touch()
+        assert data._phase(tmp_path) == "tokenizing"
+        with new_directory(hidden / "train") as train:
+            (train / "pairs.npy").touch()
+            assert data._phase(tmp_path) == "sorting"
+
+
 def test_data(tmp_path, monkeypatch):
     sizes = {"pairs": [3000], "vocabulary_size": 400, "seconds": 0.2, "directory": tmp_path}
     (corpus,) = measure(data.main, tmp_path, monkeypatch, **sizes)["corpora"]

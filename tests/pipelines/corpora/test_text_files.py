@@ -1,10 +1,15 @@
 """Parallel text files: lines stay aligned whatever is in them; bad input is named in one line."""
 
 import gzip
+import lzma
+import os
+import sys
+import threading
+import time
 
 import pytest
 
-from pipelines.corpora.text_files import TextFileCorpus, read_lines
+from pipelines.corpora.text_files import TextFileCorpus, read_lines, read_standard_input
 from tests.support.refusals import refused
 
 
@@ -83,6 +88,36 @@ def test_gzip_is_told_by_content(write):
 def test_lines(write, content, lines):
     assert list(read_lines(write("plain", content))) == lines
     assert list(read_lines(write("zipped", gzip.compress(content.encode())))) == lines
+
+
+@pytest.mark.parametrize("packed", [bytes, gzip.compress, lzma.compress])
+def test_read_standard_input_may_come_byte_by_byte(packed, monkeypatch):
+    """What it is packed with is told by its first bytes, which a pipe may give one at a time."""
+    content = packed("Grüße\nb\n".encode())
+    read_end, write_end = os.pipe()
+
+    def write_slowly():
+        for byte in content:
+            os.write(write_end, bytes([byte]))
+            time.sleep(0.01)
+        os.close(write_end)
+
+    writer = threading.Thread(target=write_slowly)
+    with open(read_end, "rb") as file:
+        monkeypatch.setattr(sys, "stdin", file)
+        writer.start()
+        assert list(read_standard_input()) == ["Grüße", "b"]
+        writer.join()
+
+
+def test_a_short_line_does_not_wait_for_the_next(monkeypatch):
+    read_end, write_end = os.pipe()
+    with open(read_end, "rb") as file, open(write_end, "wb", buffering=0) as pipe:
+        monkeypatch.setattr(sys, "stdin", file)
+        lines = read_standard_input()
+        for line in ("a", "b"):
+            pipe.write(f"{line}\n".encode())
+            assert next(lines) == line
 
 
 def test_empty_lines_keep_their_place(write):

@@ -159,7 +159,9 @@ def test_text_that_has_changed_in_place_is_refused(tmp_path):
     made = prepare(TextFileCorpus(*sides), tmp_path / "run", **SETTINGS)
     assert prepare(TextFileCorpus(*sides), tmp_path / "run", **SETTINGS).settings == made.settings
     sides[1].write_text(sides[1].read_text().replace("zwei", "drei"))
-    with pytest.raises(InputError, match="the text of words is not what .*run was prepared from"):
+    with pytest.raises(
+        InputError, match=r"the text of words \(train.*\) is not what .*run was prepared from"
+    ):
         prepare(TextFileCorpus(*sides), tmp_path / "run", **SETTINGS)
 
 
