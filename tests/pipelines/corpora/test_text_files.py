@@ -3,6 +3,7 @@
 import gzip
 import lzma
 import os
+import queue
 import sys
 import threading
 import time
@@ -114,10 +115,12 @@ def test_a_short_line_does_not_wait_for_the_next(monkeypatch):
     read_end, write_end = os.pipe()
     with open(read_end, "rb") as file, open(write_end, "wb", buffering=0) as pipe:
         monkeypatch.setattr(sys, "stdin", file)
+        read = queue.SimpleQueue()
         lines = read_standard_input()
-        for line in ("a", "b"):
+        threading.Thread(target=lambda: [read.put(next(lines)) for _ in "ab"], daemon=True).start()
+        for line in "ab":
             pipe.write(f"{line}\n".encode())
-            assert next(lines) == line
+            assert read.get(timeout=30) == line
 
 
 def test_empty_lines_keep_their_place(write):
