@@ -113,7 +113,6 @@ def test_training_memory(tmp_path, monkeypatch):
         assert 0 < results["tensor_megabytes"][position] < megabytes / 2
 
 
-@pytest.mark.slow
 def test_a_preparation_is_known_by_its_files_while_they_are_hidden(tmp_path):
     with new_directory(tmp_path / "prepared") as hidden:
         assert data._phase(tmp_path) == "learning subwords"
@@ -124,6 +123,7 @@ def test_a_preparation_is_known_by_its_files_while_they_are_hidden(tmp_path):
             assert data._phase(tmp_path) == "sorting"
 
 
+@pytest.mark.slow
 def test_data(tmp_path, monkeypatch):
     sizes = {"pairs": [3000], "vocabulary_size": 400, "seconds": 0.2, "directory": tmp_path}
     (corpus,) = measure(data.main, tmp_path, monkeypatch, **sizes)["corpora"]
