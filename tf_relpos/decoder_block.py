@@ -207,5 +207,6 @@ class DecoderBlock(Block):
 
         y = self._before(x, self.feed_forward_norm)
         y = product(self.inner, y, y.shape[-1], weights=weights["inner"])
+        y = ops.cast(y, self.compute_dtype)  # of an inner layer with a precision of its own
         y = product(self.outer, y, y.shape[-1], weights=weights["outer"])
         return self._after(x, y, self.feed_forward_norm, training=False), cache

@@ -82,6 +82,23 @@ def test_step_by_step_equals_all_at_once(rng, position, shared, norm):
         assert_close(step_logits, expected.reshape(B, K, T, V)[:, :, index])
 
 
+@pytest.mark.parametrize("part", ["inner", "outer", "self_attention/attention_output"])
+def test_a_step_heeds_the_precision_of_each_part(rng, part):
+    policies = keras.dtype_policies.DTypePolicyMap("mixed_bfloat16")
+    policies[f"mixed/decoder_0/{part}"] = "float32"
+    exact = make_model(rng)
+    model = Transformer(exact.config, dtype=policies, name="mixed")
+    model.build()
+    model.set_weights(exact.get_weights())
+    without = [name for name, own in model.decoder_blocks[0].step_weights().items() if not own]
+    assert without == [part.replace("/attention", "")]
+    source_ids, target_ids = make_ids(rng, B, S), make_ids(rng, B, 1)
+    memory = model.encode(source_ids)
+    found, _ = model.step(target_ids, model.initial_cache(memory, 1, 1), 0, memory)
+    expected = model({"source_ids": source_ids, "target_ids": target_ids})
+    assert_close(found, expected, tolerance=0.05)
+
+
 def test_steps_call_a_projection_that_was_replaced(rng):
     model = make_model(rng)
     source_ids, target_ids = make_ids(rng, B, S), make_ids(rng, B, T)
