@@ -14,7 +14,7 @@ from keras import ops
 
 from tf_relpos.checks import check_shape
 from tf_relpos.config import RELATIVE_FIELDS, check_block_arguments
-from tf_relpos.fused_passes import are_fused
+from tf_relpos.kernels import has_slow_gradient
 from tf_relpos.lean_layers import Dropout, LayerNormalization
 from tf_relpos.masks import visible
 from tf_relpos.parts import freeze_parts, give_own_policies, own_policies
@@ -159,19 +159,22 @@ class Block(keras.layers.Layer):
         return visible(T, T, causal=causal, window=None if window is None else window + 1)
 
     def _feed_forward(self, x, training):
-        y = _dense(self.inner, self._before(x, self.feed_forward_norm))
-        y = _dense(self.outer, self.inner_dropout(y, training=training))
+        y = self._before(x, self.feed_forward_norm)
+        y = _dense(self.inner, y, self.arguments["inner_dim"])
+        y = self.inner_dropout(y, training=training)
+        y = _dense(self.outer, y, self.arguments["model_dim"])
         return self._after(x, y, self.feed_forward_norm, training)
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), **self.arguments, **own_policies(self)}
 
 
-def _dense(layer, x):
+def _dense(layer, x, outputs):
     """A layer of the feed-forward; by a product of our own for the gradient of its bias in half
-    precision, and of its kernel in training on CPUs (see `tf_relpos.kernels`)."""
+    precision, and of its kernel in training on CPUs if that is slow (see `tf_relpos.kernels`)."""
     is_exact = keras.backend.standardize_dtype(x.dtype) == exact_dtype(x)
-    return layer(x) if is_exact and not are_fused() else of_positions(layer, x)
+    is_usual = is_exact and not has_slow_gradient(x.shape[-1], outputs)
+    return layer(x) if is_usual else of_positions(layer, x)
 
 
 def attention_mask(source_mask: Tensor | None, shape: Shape) -> Tensor | None:

@@ -24,23 +24,27 @@ _NOT_COPIED_FROM = 0.0038
 
 
 def spread(x: Tensor, more: int = 16) -> Tensor:
-    """`[M, P]` with so many columns of zeros behind, if its rows lie badly: 64 bytes, a cache line,
-    unless told otherwise."""
-    return ops.pad(x, ((0, 0), (0, more))) if _lies_badly(x) else x
-
-
-def _lies_badly(x: Tensor) -> bool:
-    columns = x.shape[-1]
+    """`[M, P]` in single precision with so many columns of zeros behind, if its rows lie badly: 64
+    bytes, a cache line, unless told otherwise."""
     is_float32 = keras.backend.standardize_dtype(x.dtype) == "float32"
-    return is_float32 and columns >= 512 and columns % 256 == 0
+    return ops.pad(x, ((0, 0), (0, more))) if is_float32 and _lie_badly(x.shape[-1]) else x
+
+
+def _lie_badly(columns: int) -> bool:
+    return columns >= 512 and columns % 256 == 0
+
+
+def has_slow_gradient(features: int, outputs: int) -> bool:
+    """Whether, within `fused_passes`, a kernel of this size has its gradient by `times_kernel`."""
+    is_small = 1 / features + 1 / outputs >= _NOT_COPIED_FROM
+    return are_fused() and is_small and (_lie_badly(features) or _lie_badly(outputs))
 
 
 def times_kernel(x: Tensor, kernel: Tensor) -> Tensor:
     """`[M, D]` by `[D, P]`. Within `fused_passes` the gradient by a small kernel is that of rows
     that do not lie badly."""
     features, outputs = kernel.shape
-    is_small = 1 / features + 1 / outputs >= _NOT_COPIED_FROM
-    if not (are_fused() and is_small and (_lies_badly(x) or _lies_badly(kernel))):
+    if not has_slow_gradient(features, outputs):
         return ops.matmul(x, kernel)
 
     def multiply(x: Tensor, kernel: Tensor) -> tuple[Tensor, None]:
@@ -51,7 +55,7 @@ def times_kernel(x: Tensor, kernel: Tensor) -> Tensor:
         by_x = times_transposed(dy, kernel)
         # One of both is enough, of x where it can be, which several kernels share: with 544 columns
         # in place of 512 oneDNN copies what it multiplies.
-        if _lies_badly(x):
+        if _lie_badly(features):
             x = spread(x, 32)
         else:
             dy = spread(dy, 32)
