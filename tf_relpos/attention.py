@@ -219,7 +219,7 @@ class EdgeAttention(CheckedAttention):
         H]` and `[N, B, T, S]`, and so are the weights, which may be None unless they are asked
         for."""
         tables = self._tables(query.dtype)
-        in_blocks = tables and are_in_blocks(query, key, training, self.implementation)
+        in_blocks = bool(tables) and are_in_blocks(query, key, training, self.implementation)
         may_be_alone = not (self.is_additive or return_attention_scores)  # without the weights
         attention = Attention(
             self._weigh,

@@ -19,7 +19,7 @@ from pipelines.exporters.warmup import write_warmup_requests
 from pipelines.progress import progress
 from pipelines.translators.base import MAX_ALPHA, MAX_BEAM_SIZE
 from pipelines.translators.keras_model import Translator, search_texts
-from pipelines.translators.stepping import SteppingModel
+from pipelines.translators.stepping import SteppingModel, each_once
 from tf_relpos import Transformer
 
 _WARMUP_SENTENCE = "A sentence of common length, to be translated before the first one that counts."
@@ -177,10 +177,8 @@ class _SteppingModel(SteppingModel):
         super().__init__(model)
         with tf.GradientTape() as tape:
             step_weights = super().step_weights()
-        # Layers that share weights have the same tensors.
-        laid_out = {id(x): tf.Variable(x, trainable=False) for x in tree.flatten(step_weights)}
-        self._step_weights = tree.map_structure(lambda x: laid_out[id(x)], step_weights)
-        self._laid_out = list(laid_out.values())
+        self._step_weights = each_once(lambda x: tf.Variable(x, trainable=False), step_weights)
+        self._laid_out = list({id(x): x for x in tree.flatten(self._step_weights)}.values())
         # What they are made of is read by nothing else, but for the embedding.
         made_of = {id(variable) for variable in tape.watched_variables()}
         made_of -= {id(variable.value) for variable in model.embedding.variables}

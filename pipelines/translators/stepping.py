@@ -1,5 +1,6 @@
 """Models as TensorFlow's graphs on CPUs search with them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -30,6 +31,13 @@ class SteppingModel:
 
     def step_weights(self) -> dict[str, Any]:
         """Those of the model, laid out for it."""
-        return tree.map_structure(
+        return each_once(
             lambda x: spread(x) if len(x.shape) == 2 else x, self._model.step_weights()
         )
+
+
+def each_once(function: Callable[[tf.Tensor], Any], structure: Any) -> Any:
+    """What a function makes of the tensors of a structure: of one that is in several places, as
+    that of layers that share their weights, the same in all of them."""
+    made = {id(x): function(x) for x in tree.flatten(structure)}
+    return tree.map_structure(lambda x: made[id(x)], structure)
