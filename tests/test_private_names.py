@@ -21,7 +21,7 @@ from tensorflow_text.python.ops.sentencepiece_tokenizer import gen_sentencepiece
 
 ROOT = Path(__file__).resolve().parents[1]
 
-# Of a built keras.layers.MultiHeadAttention, and what `tf_relpos.attention` does with it.
+# Of a built keras.layers.MultiHeadAttention, and what `tf_relpos.edge_attention` does with it.
 LAYER = {
     "_dtype_policy": "a part's own, where all have a map: parts",
     "_attention_axes": "which axes hold positions; masks, labels and free axes follow it",
@@ -117,7 +117,7 @@ def test_forms_of_keras_s_names(layer):
 
 def test_where_keras_keeps_the_mask_of_a_tensor():
     embedded = keras.layers.Embedding(3, 2, mask_zero=True)(np.array([[1, 0]]))
-    assert getattr(embedded, MASK, None) is not None, "tf_relpos.attention._without_mask"
+    assert getattr(embedded, MASK, None) is not None, "tf_relpos.edge_attention._without_mask"
 
 
 @pytest.mark.parametrize("owner,name,use", OTHERS, ids=[name for _, name, _ in OTHERS])

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, cast
 
 from keras import ops
 
-from tf_relpos.attention_gradients import (
+from tf_relpos.attention import (
     Attention,
     centred,
     dropped,
@@ -29,17 +29,12 @@ from tf_relpos.attention_gradients import (
     softmax_gradient,
 )
 from tf_relpos.bucketed import score_gradients, value_gradient
+from tf_relpos.custom_gradients import with_gradient
+from tf_relpos.execution import has_gpu, may_train, runs_eagerly
 from tf_relpos.relation_ops import relation_scores, relation_values
 from tf_relpos.relations import Relations
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import (
-    Tensor,
-    exact_dtype,
-    has_gpu,
-    has_value,
-    may_train,
-    with_gradient,
-)
+from tf_relpos.tensor_ops import Tensor, exact_dtype
 
 # Queries of a block: an eighth of all, and at least so many.
 FEWEST = 128
@@ -107,17 +102,12 @@ def bands_of(relations: Relations, query: Tensor, key: Tensor, training: Any) ->
     return bands if 2 * sum(band.last - band.first for band in bands) <= S * len(bands) else []
 
 
-def attend_in_bands(
-    attention: Attention,
-    bands: Sequence[Band],
-    softmax: Callable[[Tensor, Tensor | None], Tensor],
-) -> Tensor:
+def attend_in_bands(attention: Attention, bands: Sequence[Band]) -> Tensor:
     """Eq. 3 and 5, block by block; in a graph the weights are kept, as plain attention keeps them.
 
     Args:
         attention: of all queries, by the product, with `RelativePositions`.
         bands: what `bands_of` has found.
-        softmax: `(scores, mask) -> weights`, in single precision at least.
 
     Returns:
         The attended values, `[N, B, T, H]`.
@@ -137,17 +127,17 @@ def attend_in_bands(
                 keys,
                 values,
                 band.queries(own.mask),
-                band.queries(own.kept),
+                band.queries(own.dropout_mask),
                 own.implementation,
             )
 
     # An eager tape would not know what kept weights were made from, for a second derivative.
-    is_kept = not has_value(query)
+    is_kept = not runs_eagerly(query)
 
     def attend(*inputs: Tensor) -> tuple[Tensor, tuple[list[Tensor], Tensor | None]]:
         results, weights = [], []
         for block in blocks(inputs):
-            exact = block.exact_weights(softmax)
+            exact = block.exact_weights(attention.softmax)
             results.append(block.attended(exact))
             weights += [exact] if is_kept else []
         attended = ops.concatenate(results, axis=2)
@@ -160,7 +150,7 @@ def attend_in_bands(
         by_others: list[Tensor] = []
         for index, block in enumerate(blocks(inputs)):
             queries = block.band.queries
-            exact = weights[index] if is_kept else block.exact_weights(softmax)
+            exact = weights[index] if is_kept else block.exact_weights(attention.softmax)
             by_query, *terms = block.gradients(exact, queries(by_attended), queries(means))
             terms = [ops.cast(term, exact_dtype(query)) for term in terms]
             by_queries.append(by_query)
@@ -205,7 +195,7 @@ class _BandAttention(NamedTuple):
     keys: _Ends
     values: _Ends
     mask: Tensor | None
-    kept: Tensor | None
+    dropout_mask: Tensor | None
     implementation: str
 
     def exact_weights(self, softmax: Callable[..., Tensor]) -> Tensor:
@@ -214,7 +204,7 @@ class _BandAttention(NamedTuple):
 
     def attended(self, exact: Tensor) -> Tensor:
         """`[N, B, t, H]`, by these weights."""
-        used = dropped(ops.cast(exact, self.query.dtype), self.kept)
+        used = dropped(ops.cast(exact, self.query.dtype), self.dropout_mask)
         attended = ops.matmul(used, self._joined(self.values))
         if self.values.table is None:
             return attended
@@ -227,8 +217,8 @@ class _BandAttention(NamedTuple):
     ) -> list[Tensor]:
         """By the query, keys and values, and by the tables that are in use; `means` are
         those of `centred`."""
-        used = dropped(ops.cast(exact, self.query.dtype), self.kept)
-        by_weights = dropped(self._product(by_attended, self.values), self.kept)
+        used = dropped(ops.cast(exact, self.query.dtype), self.dropout_mask)
+        by_weights = dropped(self._product(by_attended, self.values), self.dropout_mask)
         by_scores = softmax_gradient(exact, centred(exact, by_weights, means), self.query.dtype)
         by_query = ops.matmul(by_scores, self._joined(self.keys))
         by_key = ops.matmul(ops.swapaxes(by_scores, -1, -2), self.query)

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from keras import ops
 
+from tf_relpos.execution import is_named
 from tf_relpos.label_sums import pick_by_label, sum_by_label
 from tf_relpos.relations import Relations
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import Tensor, is_named, shape_of
+from tf_relpos.tensor_ops import Tensor, shape_of
 
 # So many labels are left whole where lengths are not known: to see how far these reach takes
 # operations.

@@ -17,19 +17,12 @@ from typing import Any
 
 from keras import ops
 
+from tf_relpos.custom_gradients import with_gradient
+from tf_relpos.execution import runs_eagerly
+from tf_relpos.loops import loop, turns, vary_alike
 from tf_relpos.relations import Relations, tensors_of
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import (
-    Tensor,
-    exact_dtype,
-    has_value,
-    int32_labels,
-    loop,
-    shape_of,
-    turns,
-    vary_alike,
-    with_gradient,
-)
+from tf_relpos.tensor_ops import Tensor, exact_dtype, int32_labels, shape_of
 
 
 def additive_scores(
@@ -88,7 +81,7 @@ class _Pairs:
         self, query: Tensor, key: Tensor, vector: Tensor, relations: Relations, table: Any = None
     ):
         self.dtype, self.exact = query.dtype, exact_dtype(query)
-        self.is_eager = has_value(query)
+        self.is_eager = runs_eagerly(query)
         self.size = vector.shape[-1]  # H
         self.query = ops.transpose(query, (3, 0, 1, 2))  # [H, N, B, T]
         self.key = ops.transpose(key, (3, 0, 1, 2))  # [H, N, B, S]

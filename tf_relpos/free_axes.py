@@ -1,6 +1,6 @@
 """Inputs `[B, ..., T, D]`: all axes but positions and features are batch, and one while attending.
 
-Axes are those of `tf_relpos.attention`; F is the product of the free axes.
+Axes are those of `tf_relpos.edge_attention`; F is the product of the free axes.
 """
 
 from __future__ import annotations

@@ -16,9 +16,10 @@ import numpy as np
 from keras import ops
 
 from tf_relpos.checks import check_boolean, check_whole
+from tf_relpos.execution import known_value
 from tf_relpos.label_checks import as_labels, check_alike, check_below
 from tf_relpos.tensor_checks import LARGEST, check_index
-from tf_relpos.tensor_ops import Tensor, int32_labels, known_value, shape_of
+from tf_relpos.tensor_ops import Tensor, int32_labels, shape_of
 
 
 def edge_relations(

@@ -16,8 +16,9 @@ from typing import Any
 import keras
 from keras import ops
 
+from tf_relpos.custom_gradients import with_gradient
 from tf_relpos.fused_passes import are_fused
-from tf_relpos.tensor_ops import Tensor, times_transposed, with_gradient
+from tf_relpos.tensor_ops import Tensor, times_transposed
 
 # oneDNN multiplies without a copy if 1/D + 1/P is as much (version 3, AVX2).
 _NOT_COPIED_FROM = 0.0038

@@ -11,8 +11,9 @@ import numpy as np
 from keras import ops
 
 from tf_relpos.checks import fits
+from tf_relpos.execution import known_value
 from tf_relpos.tensor_checks import check_is_padded
-from tf_relpos.tensor_ops import Shape, Tensor, known_value
+from tf_relpos.tensor_ops import Shape, Tensor
 
 
 def check_relations(

@@ -4,7 +4,7 @@ Single numbers are slow to copy. Where all sentences have the same labels, numbe
 transposed so that those of several sentences and heads, which share its labels, are side by side,
 and a label picks, or adds to, a row of them: `[T, R, X]` by label and `[T, S, X]` by pair, and G of
 these that make N B. Where each sentence has labels of its own, a row has its N heads. What picks in
-place (`tf_relpos.tensor_ops.picks_in_place`) leaves numbers by position where they are.
+place (`tf_relpos.execution.picks_in_place`) leaves numbers by position where they are.
 
 Axes: N heads, B batch, T query positions, S key positions, H head size, R labels, L labels an edge.
 """
@@ -17,18 +17,12 @@ from typing import Any
 import keras
 from keras import ops
 
+from tf_relpos.custom_gradients import with_gradient
+from tf_relpos.execution import picks_in_place
 from tf_relpos.fused_passes import made_once
 from tf_relpos.relations import Relations, is_shared, tensors_of
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import (
-    Tensor,
-    exact_dtype,
-    int32_labels,
-    picks_in_place,
-    rows_at,
-    shape_of,
-    with_gradient,
-)
+from tf_relpos.tensor_ops import Tensor, exact_dtype, int32_labels, rows_at, shape_of
 
 CACHE_LINE = 64  # bytes
 

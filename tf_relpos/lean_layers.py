@@ -13,8 +13,10 @@ from typing import Any
 import keras
 from keras import ops
 
+from tf_relpos.custom_gradients import with_gradient
+from tf_relpos.execution import has_gpu
 from tf_relpos.fused_passes import are_fused, fused
-from tf_relpos.tensor_ops import Tensor, exact_dtype, has_gpu, shape_of, with_gradient
+from tf_relpos.tensor_ops import Tensor, exact_dtype, shape_of
 
 
 @keras.saving.register_keras_serializable(package="tf_relpos")

@@ -1,6 +1,6 @@
 """Which pairs of query and key are seen.
 
-Axes are those of `tf_relpos.attention`.
+Axes are those of `tf_relpos.edge_attention`.
 """
 
 from __future__ import annotations

@@ -14,22 +14,13 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_relpos.attention_gradients import Attention
+from tf_relpos.attention import Attention
+from tf_relpos.custom_gradients import with_gradient
+from tf_relpos.execution import has_gpu, is_named, may_train, runs_eagerly
+from tf_relpos.loops import loop, turns, vary_alike
 from tf_relpos.relations import Relations, is_shared
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import (
-    Tensor,
-    exact_dtype,
-    has_gpu,
-    has_value,
-    is_named,
-    loop,
-    may_train,
-    shape_of,
-    turns,
-    vary_alike,
-    with_gradient,
-)
+from tf_relpos.tensor_ops import Tensor, exact_dtype, shape_of
 
 # Pairs of a sentence, T S, up to which all queries are computed at once in training; in inference,
 # where blocks cost less, a quarter of that. Beyond: elements of the weights of one block,
@@ -168,7 +159,7 @@ def _part_of(attention: Attention, block: _Queries) -> Attention:
         query=block.of(attention.query),
         relations=block.relations(attention.relations),
         mask=block.of(attention.mask),
-        kept=block.of(attention.kept),
+        dropout_mask=block.of(attention.dropout_mask),
     )
 
 
@@ -254,7 +245,7 @@ def _in_blocks(
     stride = max(size, 1) if isinstance(size, int) else ops.maximum(size, 1)  # T may be 0
     # Not -(-length // stride): ONNX rounds quotients toward 0.
     count = turns((length + stride - 1) // stride, shape_of(query)[1], shape_of(attention.key)[2])
-    if has_value(query):
+    if runs_eagerly(query):
         # Eagerly Python's own loop: the other one would be compiled at every call.
         pieces, sums = [], [ops.zeros(shape_of(total), exact) for total in totals]
         for start in range(0, length, stride):

@@ -10,9 +10,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_relpos.attention import EdgeAttention
 from tf_relpos.caches import given
 from tf_relpos.checks import check_boolean, check_whole
+from tf_relpos.edge_attention import EdgeAttention
 from tf_relpos.label_checks import check_relations, check_tells_labels_apart
 from tf_relpos.masks import both
 from tf_relpos.tensor_ops import Shape, Tensor, shape_of

@@ -17,9 +17,10 @@ from __future__ import annotations
 from tf_relpos import bucketed, transpose_reshape
 from tf_relpos.checks import check_choice
 from tf_relpos.config import IMPLEMENTATIONS
+from tf_relpos.execution import has_gpu
 from tf_relpos.relations import Relations
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import Tensor, has_gpu
+from tf_relpos.tensor_ops import Tensor
 
 LONGEST_ON_GPU = 128  # S up to which "auto" is the paper's form there: chosen, not measured
 
@@ -31,8 +32,6 @@ def relation_scores(
     relations: Relations,
     table: Tensor,
     implementation: str = "auto",
-    *,
-    added: Tensor | None = None,
 ) -> Tensor:
     """`x_i W^Q (a^K_ij)^T`, the second term of Eq. 5, unscaled.
 
@@ -41,14 +40,12 @@ def relation_scores(
         relations: see the module.
         table: the key vectors `w^K` of the labels, `[R, H]` or `[N, R, H]`.
         implementation: "auto", "transpose_reshape" or "bucketed".
-        added: a number of each query, `[N, B, T, 1]`, that each of its pairs scores beside; for
-            `RelativePositions`, which have one label for each pair.
 
     Returns:
         `[N, B, T, S]`.
     """
     form = _FORMS[choose_implementation(implementation, relations, table)]
-    return form.scores(query, relations, table, added)
+    return form.scores(query, relations, table)
 
 
 def relation_values(

@@ -12,12 +12,13 @@ from keras import ops
 
 from tf_relpos.caches import given
 from tf_relpos.checks import check_boolean, check_whole, check_window
+from tf_relpos.execution import is_named
 from tf_relpos.free_axes import FreeAxes
 from tf_relpos.masks import both
 from tf_relpos.relation_ops import relation_scores
 from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.step_attention import StepAttention
-from tf_relpos.tensor_ops import Tensor, heads_first, is_named, shape_of, times_transposed
+from tf_relpos.tensor_ops import Tensor, heads_first, shape_of, times_transposed
 from tf_relpos.windows import Windows
 
 

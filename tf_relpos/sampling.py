@@ -15,6 +15,7 @@ from keras import ops
 
 from tf_relpos.candidates import log_probs_of, most_probable, sorted_top_k, special_ids
 from tf_relpos.checks import check_shape, check_whole
+from tf_relpos.execution import known_value
 from tf_relpos.search import (
     next_logits,
     source_of,
@@ -23,7 +24,7 @@ from tf_relpos.search import (
     written,
 )
 from tf_relpos.tensor_checks import check_scalar, is_symbolic
-from tf_relpos.tensor_ops import Tensor, float32, known_value, own_rows_at, shape_of
+from tf_relpos.tensor_ops import Tensor, float32, own_rows_at, shape_of
 
 
 @without_gradients

@@ -12,7 +12,7 @@ from typing import Any
 
 from keras import ops
 
-from tf_relpos.attention import EdgeAttention
+from tf_relpos.edge_attention import EdgeAttention
 from tf_relpos.projections import product, row_weights, times_weights
 from tf_relpos.tensor_ops import Tensor, rows_at, shape_of, times_transposed
 

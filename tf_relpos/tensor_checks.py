@@ -10,7 +10,8 @@ import numpy as np
 from keras import ops
 
 from tf_relpos.checks import check_number, check_shape, check_whole
-from tf_relpos.tensor_ops import Tensor, float32, known_value
+from tf_relpos.execution import known_value
+from tf_relpos.tensor_ops import Tensor, float32
 
 LARGEST = 2**31 - 1  # of int32
 FURTHEST = 2**30  # lengths and distances: int32 holds the sums of two

@@ -10,8 +10,10 @@ import numpy as np
 from keras import ops
 
 from tf_relpos.checks import check_number, check_rate, check_shape, check_whole
+from tf_relpos.custom_gradients import with_gradient
+from tf_relpos.execution import known_value
 from tf_relpos.tensor_checks import check_is_padded
-from tf_relpos.tensor_ops import Tensor, known_value, number_at
+from tf_relpos.tensor_ops import Tensor, own_rows_at, shape_of
 
 _LEAST_INT32 = -(2**31)
 
@@ -93,6 +95,32 @@ def _check_targets(target_ids, num_ids, pad_id):
             f"`target_ids` must be ids from 0 to {num_ids - 1}, or pad_id={pad_id}. "
             f"Received: {wrong.flat[0]}"
         )
+
+
+def number_at(x: Tensor, indices: Tensor) -> Tensor:
+    """One number of each row: of `[..., V]` at int `[...]`, `[...]`; whichever where an index is
+    none of the row's.
+
+    On TensorFlow it is gathered, where it would else take a pass over all numbers. Its gradient is
+    such a pass, which XLA joins with others: that of a gather adds numbers up one by one.
+    """
+    V = x.shape[-1]
+
+    def is_chosen(indices: Tensor) -> Tensor:
+        return ops.expand_dims(indices, -1) == ops.arange(V, dtype=indices.dtype)
+
+    if keras.backend.backend() != "tensorflow":
+        return ops.sum(ops.where(is_chosen(indices), x, ops.zeros((), x.dtype)), axis=-1)
+
+    def gather(x: Tensor, indices: Tensor) -> tuple[Tensor, None]:
+        within = ops.reshape(ops.clip(indices, 0, V - 1), (-1, 1))
+        return ops.reshape(own_rows_at(ops.reshape(x, (-1, V)), within), shape_of(indices)), None
+
+    def gradient(inputs: Any, saved: None, by_number: Tensor) -> tuple[Tensor]:
+        by_number = ops.expand_dims(by_number, -1)
+        return (ops.where(is_chosen(inputs[1]), by_number, ops.zeros((), by_number.dtype)),)
+
+    return with_gradient(gather, gradient, x, indices)
 
 
 def _as_ints(target_ids):

@@ -13,21 +13,20 @@ from typing import Any
 
 from keras import ops
 
+from tf_relpos.custom_gradients import with_gradient
+from tf_relpos.execution import has_gpu
 from tf_relpos.label_sums import sum_positions
 from tf_relpos.relations import Relations, is_shared, tensors_of
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import Tensor, exact_dtype, has_gpu, int32_labels, shape_of, with_gradient
+from tf_relpos.tensor_ops import Tensor, exact_dtype, int32_labels, shape_of
 
 
-def scores(
-    query: Tensor, relations: Relations, table: Tensor, added: Tensor | None = None
-) -> Tensor:
+def scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:
     """See `tf_relpos.relation_ops.relation_scores`."""
     a = _vectors_of_pairs(relations, table, query.dtype)
     if not is_shared(relations):
         return ops.einsum(f"nbth,{_vector_axes(table, a)}->nbts", query, a)
-    by_pair = _times_each_position(query, ops.swapaxes(a, -1, -2), table)
-    return by_pair if added is None else by_pair + ops.cast(added, by_pair.dtype)
+    return _times_each_position(query, ops.swapaxes(a, -1, -2), table)
 
 
 def values(weights: Tensor, relations: Relations, table: Tensor) -> Tensor:

@@ -106,7 +106,7 @@ def _attention_cores(
     import jax
     import jax.numpy as jnp
 
-    from tf_relpos.tensor_ops import has_gpu
+    from tf_relpos.execution import has_gpu
 
     _, T, N, H = shape
     inputs = [_random(shape, flags.dtype, seed) for seed in range(3)]

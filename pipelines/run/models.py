@@ -8,8 +8,8 @@ import tensorflow as tf
 from pipelines.data.buckets import Bucket
 from pipelines.errors import InputError, reason_of
 from tf_relpos import Transformer, TransformerConfig
+from tf_relpos.execution import has_gpu
 from tf_relpos.relation_ops import longest_in_the_paper_s_form
-from tf_relpos.tensor_ops import has_gpu
 
 
 def build_model(

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import tensorflow as tf
 
 from tf_relpos import smoothed_cross_entropy
-from tf_relpos.tensor_ops import number_at
+from tf_relpos.training import number_at
 
 # The most tokens at a time, of whose logits XLA makes a copy in single precision, and what their
 # number is a multiple of: XLA compiles each number that occurs.

@@ -20,7 +20,7 @@ from tests.support.layer_checks import (
     second_derivatives,
 )
 from tests.support.reference import position_labels
-from tf_relpos import RelationAwareAttention, RelativeMultiHeadAttention, attention
+from tf_relpos import RelationAwareAttention, RelativeMultiHeadAttention, edge_attention
 from tf_relpos.query_blocks import lengths_up_to
 
 pytestmark = pytest.mark.tensorflow_only
@@ -31,8 +31,10 @@ B, T, S, N, H, D, K = 2, 9, 7, 3, 11, 13, 2
 @pytest.fixture(autouse=True)
 def taken(monkeypatch):
     """The calls of `attend_at_once`, which are in the test's own graphs alone."""
-    calls, known = [], attention.attend_at_once
-    monkeypatch.setattr(attention, "attend_at_once", lambda own: calls.append(own) or known(own))
+    calls, known = [], edge_attention.attend_at_once
+    monkeypatch.setattr(
+        edge_attention, "attend_at_once", lambda own: calls.append(own) or known(own)
+    )
     return calls
 
 

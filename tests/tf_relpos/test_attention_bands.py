@@ -20,7 +20,7 @@ from tests.support.layer_checks import (
     to_numpy,
 )
 from tests.support.reference import position_labels
-from tf_relpos import RelativeMultiHeadAttention, attention, bands, query_blocks, relation_ops
+from tf_relpos import RelativeMultiHeadAttention, bands, edge_attention, query_blocks, relation_ops
 from tf_relpos.relative_positions import RelativePositions
 
 B, T, S, N, H, D, K = 2, 19, 23, 3, 11, 13, 2
@@ -37,7 +37,7 @@ def taken(monkeypatch):
         calls.append(arguments)
         return bands.attend_in_bands(*arguments)
 
-    monkeypatch.setattr(attention, "attend_in_bands", attend)
+    monkeypatch.setattr(edge_attention, "attend_in_bands", attend)
     yield calls
     assert calls
 
@@ -113,7 +113,7 @@ def test_every_form_of_mask(rng, mode, monkeypatch):
         }
 
     in_bands = compile_function(call, mode, arrays, shapes(arrays))(arrays)
-    monkeypatch.setattr(attention, "bands_of", lambda *_: [])
+    monkeypatch.setattr(edge_attention, "bands_of", lambda *_: [])
     monkeypatch.setattr(query_blocks, "WIDEST", 10**6)
     whole = compile_function(call, "eager", arrays)(arrays)
     for name in masks:

@@ -15,10 +15,10 @@ from tests.support.reference import position_labels
 from tf_relpos import (
     RelativeMultiHeadAttention,
     bands,
+    execution,
     label_sums,
     query_blocks,
     relation_ops,
-    tensor_ops,
     transpose_reshape,
 )
 from tf_relpos.relation_ops import choose_implementation
@@ -29,7 +29,7 @@ B, T, S, N, H, D, K = 2, 19, 23, 3, 11, 13, 2
 
 @pytest.fixture(autouse=True)
 def on_gpu(monkeypatch):
-    for module in (bands, query_blocks, relation_ops, tensor_ops, transpose_reshape):
+    for module in (bands, execution, query_blocks, relation_ops, transpose_reshape):
         monkeypatch.setattr(module, "has_gpu", lambda: True)
 
 
@@ -130,9 +130,9 @@ def test_what_a_symbolic_call_computes_on_is_not_the_device(monkeypatch):
 
     monkeypatch.undo()
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    tensor_ops.has_gpu.cache_clear()
+    execution.has_gpu.cache_clear()
     try:
         with keras.device("meta"):
-            assert tensor_ops.has_gpu()
+            assert execution.has_gpu()
     finally:
-        tensor_ops.has_gpu.cache_clear()
+        execution.has_gpu.cache_clear()

@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 from tests.support.layer_checks import to_numpy
-from tf_relpos.tensor_ops import own_rows_at, picks_in_place, rows_at, shape_of, with_gradient
+from tf_relpos.custom_gradients import with_gradient
+from tf_relpos.execution import picks_in_place
+from tf_relpos.tensor_ops import own_rows_at, rows_at, shape_of
 
 
 def test_rows_by_their_indices(rng):
