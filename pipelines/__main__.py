@@ -3,9 +3,10 @@
 import sys
 from collections.abc import Sequence
 
-from pipelines.command_line import run, version
+from pipelines.command_line import run
 from pipelines.commands import COMMANDS, run_command
 from pipelines.errors import InputError
+from pipelines.flag_parser import version
 
 _USAGE = """usage: python -m pipelines COMMAND [flags], or python -m pipelines.COMMAND [flags]
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.classification.config import ModelConfig, TrainingConfig
-from pipelines.command_line import lasting_output, parse_sections, run
+from pipelines.command_line import lasting_output, run
 from pipelines.errors import InputError, check_files, check_positive
-from pipelines.files.atomic import check_files_writable, exclusive_file
+from pipelines.files.atomic import check_files_writable
+from pipelines.files.locks import exclusive_file
+from pipelines.flag_parser import parse_sections
 from pipelines.importing import import_optional, load_keras
 
 DESCRIPTION = """Train small Keras models without positions, with sinusoidal, with learnt absolute

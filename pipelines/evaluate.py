@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from simple_parsing import choice
 
-from pipelines.command_line import checkpoint_flag, lasting_output, parse_flags, run
+from pipelines.command_line import lasting_output, run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError
 from pipelines.files.atomic import write_text
+from pipelines.flag_parser import checkpoint_flag, parse_flags
 from pipelines.importing import load_keras
 from pipelines.translators.base import CutSources, check_search
 from pipelines.translators.side_by_side import share_cores

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from simple_parsing import choice
 
-from pipelines.command_line import Parser, checkpoint_flag, run
+from pipelines.command_line import run
 from pipelines.exporters.registry import FORMATS, SEARCH_OPTIONS, ExportOptions, check_options
+from pipelines.flag_parser import Parser, checkpoint_flag
 from pipelines.importing import load_keras
 
 DESCRIPTION = """Export a trained model in a form to deploy. It appears complete or not at all, and

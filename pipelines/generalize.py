@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.command_line import early_flags, given_flags, lasting_output, run
+from pipelines.command_line import lasting_output, run
 from pipelines.config import HELD_OUT_TEXT, RunConfig
 from pipelines.corpora.text_files import check_file
 from pipelines.errors import InputError, check_positive
 from pipelines.files.pictures import check_can_draw
+from pipelines.flag_parser import early_flags, given_flags
 from pipelines.generalization.defaults import CUTOFFS, commands_config
 from pipelines.importing import load_keras
+from pipelines.interruption import EndedEarly
 from pipelines.reproduction.command import tell_of_table
 from pipelines.reproduction.tables import DECIDED, rows_named
 from pipelines.training.flags import Asked, StartFlags, parse, refuse
@@ -111,11 +112,15 @@ def main(arguments: Sequence[str]) -> int:
         check_can_draw()  # what is missing should not show after hours
         load_keras()
         output = Path(asked.flags.output or Path("generalization") / asked.text_name)
-        found = _generalize(asked, output)
-        return tell_of_table(found, output)
+        try:
+            found = _generalize(asked, output)
+        except EndedEarly as end:
+            return end.told(output)
+        tell_of_table(found)
+        return 0
 
 
-def _generalize(asked: Asked, output: Path) -> list[Path] | signal.Signals:
+def _generalize(asked: Asked, output: Path) -> list[Path]:
     from pipelines.generalization.job import generalize
     from pipelines.generalization.tasks import (
         CommandsTask,

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.command_line import checkpoint_flag, parse_flags, run
+from pipelines.command_line import run
 from pipelines.errors import InputError, check_files
 from pipelines.files.atomic import check_files_writable
 from pipelines.files.pictures import check_can_draw
+from pipelines.flag_parser import checkpoint_flag, parse_flags
 from pipelines.importing import load_keras
 
 DESCRIPTION = """Show what a trained model attends to in a sentence and its translation: the

@@ -7,11 +7,31 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, NoReturn, TextIO, TypeVar
 
 _MOMENT = 0.05  # seconds
 
 _Result = TypeVar("_Result")
+
+
+class EndedEarly(Exception):
+    """Training was ended by a signal, after it had saved everything: the same command resumes.
+
+    Attributes:
+        signal: which.
+        status: of the process, as a shell reports it of one that the signal has ended.
+    """
+
+    def __init__(self, ended_by: signal.Signals):
+        super().__init__(ended_by)
+        self.signal = ended_by
+        self.status = 128 + ended_by
+
+    def told(self, place: str | Path) -> int:
+        """Prints from where the same command resumes, and returns its exit status."""
+        print(f"stopped; the same command resumes from {place}")
+        return self.status
 
 
 def in_a_thread(work: Callable[[], _Result], seconds: float | None = None) -> _Result:

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.command_line import Parser, run
+from pipelines.command_line import run
 from pipelines.errors import InputError
 from pipelines.files.pictures import check_picture
+from pipelines.flag_parser import Parser
 from pipelines.run.curves import draw, read_curves
 
 DESCRIPTION = """Draw the training curves of runs in one picture: loss, validation BLEU and whatever

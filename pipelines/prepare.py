@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.command_line import Parser, run
+from pipelines.command_line import run
 from pipelines.config import CorpusConfig, default_config
 from pipelines.errors import InputError
+from pipelines.flag_parser import Parser
 from pipelines.importing import load_keras
 
 DESCRIPTION = """Learn a shared subword vocabulary from parallel text and tokenize it into arrays on

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from pipelines.command_line import checkpoint_flag, parse_flags, run
+from pipelines.command_line import run
 from pipelines.corpora.text_files import check_file, read_lines
 from pipelines.errors import InputError
+from pipelines.flag_parser import checkpoint_flag, parse_flags
 from pipelines.importing import load_keras
 from pipelines.progress import progress
 from pipelines.translators.base import CutSources

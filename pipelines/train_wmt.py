@@ -12,6 +12,7 @@ from pipelines.command_line import lasting_output, run
 from pipelines.config import RunConfig
 from pipelines.corpora.corpus import Corpus
 from pipelines.importing import load_keras
+from pipelines.interruption import EndedEarly
 from pipelines.progress import phases
 from pipelines.training.flags import Asked, StartFlags
 from pipelines.training.flags import parse as parse_flags
@@ -39,16 +40,17 @@ def main(arguments: Sequence[str]) -> int:
         load_keras()
         from pipelines.training.job import run_job
 
-        signal = run_job(
-            config,
-            places.run_dir,
-            corpus=corpus,
-            prepared_directory=places.prepared,
-            export_dir=places.export_dir,
-        )
-        if signal:
-            print(f"stopped; the same command resumes from {places.run_dir}")
-        return 128 + signal if signal else 0  # what a shell reports of a program ended by a signal
+        try:
+            run_job(
+                config,
+                places.run_dir,
+                corpus=corpus,
+                prepared_directory=places.prepared,
+                export_dir=places.export_dir,
+            )
+        except EndedEarly as end:
+            return end.told(places.run_dir)
+        return 0
 
 
 class Places(NamedTuple):

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
-from pipelines.command_line import checkpoint_flag, parse_flags, run
+from pipelines.command_line import run
 from pipelines.corpora.text_files import read_standard_input
 from pipelines.errors import InputError, check_positive
+from pipelines.flag_parser import checkpoint_flag, parse_flags
 from pipelines.progress import progress
 from pipelines.translators.base import (
     CutSources,

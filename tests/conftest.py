@@ -153,7 +153,7 @@ def trained_run(corpus, tmp_path_factory):
 
     It is trained once for all processes that test, each of which has a copy.
     """
-    from pipelines.files.atomic import one_at_a_time
+    from pipelines.files.locks import one_at_a_time
 
     place = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:

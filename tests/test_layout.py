@@ -25,7 +25,7 @@ FLOORS = (
     {"run"},
     {"config", "data"},
     {"corpora", "files"},
-    {"command_line", "config_file", "importing", "progress"},
+    {"command_line", "config_file", "flag_parser", "importing", "progress"},
     {"errors", "allocator", "interruption"},
 )
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -72,10 +72,10 @@ OTHERS = [
     (flatbuffer_utils, "read_model_from_bytearray", "exporters.tflite"),
     (flatbuffer_utils, "convert_object_to_bytearray", "exporters.tflite"),
     (keras.layers.Layer, "_flatten_layers", "the parts of a layer: tf_relpos.parts"),
-    (argparse, "_HelpAction", "its flag is spelt in both ways: command_line"),
-    (argparse.HelpFormatter, "_format_action_invocation", "one spelling of a flag: command_line"),
-    (argparse.HelpFormatter, "_format_args", "command_line"),
-    (argparse.HelpFormatter, "_get_help_string", "no default of None: command_line"),
+    (argparse, "_HelpAction", "its flag is spelt in both ways: flag_parser"),
+    (argparse.HelpFormatter, "_format_action_invocation", "one spelling of a flag: flag_parser"),
+    (argparse.HelpFormatter, "_format_args", "flag_parser"),
+    (argparse.HelpFormatter, "_get_help_string", "no default of None: flag_parser"),
 ]
 MODULES = {
     "tensorflow.core.framework",

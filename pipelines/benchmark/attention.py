@@ -19,9 +19,10 @@ from pipelines.benchmark.measuring import (
     settings_of,
     write_results,
 )
-from pipelines.command_line import parse_flags, run
+from pipelines.command_line import run
 from pipelines.errors import InputError, check_positive
 from pipelines.files.markdown import table_of
+from pipelines.flag_parser import parse_flags
 from tf_relpos.config import IMPLEMENTATIONS
 
 if TYPE_CHECKING:

@@ -28,9 +28,10 @@ from pipelines.benchmark.measuring import (
     take_one_thread,
     write_results,
 )
-from pipelines.command_line import parse_flags, run
+from pipelines.command_line import run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError, check_positive
+from pipelines.flag_parser import parse_flags
 from pipelines.importing import silence
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ from pipelines.benchmark.measuring import (
     write_results,
 )
 from pipelines.benchmark.peak_memory import check_can_be_measured, in_a_process, megabytes_more
-from pipelines.command_line import parse_flags, run
+from pipelines.command_line import run
 from pipelines.errors import InputError, check_positive
+from pipelines.flag_parser import parse_flags
 from tf_relpos.config import COMPATIBILITIES
 
 

@@ -22,9 +22,10 @@ from typing import Any
 
 from pipelines.benchmark.measuring import write_results
 from pipelines.benchmark.synthetic_text import write_parallel_text
-from pipelines.command_line import parse_flags, run
+from pipelines.command_line import run
 from pipelines.data.dataset import TokenizedCorpus
 from pipelines.errors import InputError
+from pipelines.flag_parser import parse_flags
 
 TOKENS_PER_REPLICA = 4096
 READINGS = ((0, False), (0, True), (4_000_000, True))  # first step, files in the page cache

@@ -21,11 +21,12 @@ from typing import IO, cast
 
 from pipelines.benchmark.measuring import export_silently, write_results
 from pipelines.benchmark.peak_memory import check_can_be_measured, peak_megabytes
-from pipelines.command_line import parse_flags, run
+from pipelines.command_line import run
 from pipelines.corpora.text_files import read_lines
 from pipelines.errors import InputError, quoted
 from pipelines.exporters.registry import FORMATS
 from pipelines.files.markdown import table_of
+from pipelines.flag_parser import parse_flags
 from pipelines.run.directory import RunDirectory
 from pipelines.run.metrics import bleu
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from pipelines.benchmark.flops import flops_of_pairs
 from pipelines.benchmark.measuring import ratios, seconds_in_turns, settings_of, write_results
 from pipelines.benchmark.training_step import CONTESTANTS
-from pipelines.command_line import parse_flags, run
+from pipelines.command_line import run
 from pipelines.config import default_config
 from pipelines.errors import InputError, check_positive
+from pipelines.flag_parser import parse_flags
 from pipelines.importing import load_jax
 from tf_relpos.config import TransformerConfig
 

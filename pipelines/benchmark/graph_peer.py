@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pipelines.benchmark.measuring import ratios, settings_of, take_one_thread, write_results
-from pipelines.command_line import parse_flags, run
+from pipelines.command_line import run
 from pipelines.errors import InputError, check_positive
+from pipelines.flag_parser import parse_flags
 from pipelines.graphs.config import ModelConfig, TrainingConfig
 from pipelines.importing import import_optional, load_keras
 from pipelines.train_graph import GraphFlags, read

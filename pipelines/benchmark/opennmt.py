@@ -34,9 +34,10 @@ from pipelines.benchmark import opennmt_peer as peer
 from pipelines.benchmark.contestants import Contestant, OurTokens, our_command
 from pipelines.benchmark.measuring import ratios, settings_of, write_results
 from pipelines.benchmark.paused_process import PausedProcess
-from pipelines.command_line import parse_flags, run
+from pipelines.command_line import run
 from pipelines.config import CorpusConfig, RunConfig, default_config
 from pipelines.errors import InputError, check_positive
+from pipelines.flag_parser import parse_flags
 from pipelines.importing import load_keras
 
 if TYPE_CHECKING:

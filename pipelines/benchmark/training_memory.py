@@ -22,8 +22,9 @@ from pipelines.benchmark.peak_memory import (
     peak_megabytes,
     peak_tensor_megabytes,
 )
-from pipelines.command_line import parse_flags, run
+from pipelines.command_line import run
 from pipelines.errors import check_positive
+from pipelines.flag_parser import parse_flags
 
 _UPDATES = 3  # the first one compiles
 _NAMES = {"megabytes": "the process", "tensor_megabytes": "its tensors"}

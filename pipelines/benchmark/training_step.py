@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pipelines.benchmark.measuring import ratios, seconds_in_turns, settings_of, write_results
-from pipelines.command_line import parse_flags, run
+from pipelines.command_line import run
 from pipelines.config import TrainingConfig, default_config
 from pipelines.errors import InputError
+from pipelines.flag_parser import parse_flags
 
 CONTESTANTS = ("sinusoidal", "relative")  # positions of `TransformerConfig`
 

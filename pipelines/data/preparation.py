@@ -27,9 +27,10 @@ from pipelines.data.subword_model import adapted_model
 from pipelines.data.tokenization import tokenize
 from pipelines.data.tokenizer import Tokenizer, train_tokenizer
 from pipelines.errors import InputError
-from pipelines.files.atomic import exclusive, new_directory, new_file
+from pipelines.files.atomic import new_directory, new_file
 from pipelines.files.checksums import CHECKSUMS, sha256
 from pipelines.files.fingerprints import are_unchanged, write_fingerprints
+from pipelines.files.locks import exclusive
 from pipelines.progress import Work, progress
 
 _LOG = logging.getLogger(__name__)

@@ -12,7 +12,8 @@ from typing import Any
 import tensorflow as tf
 
 from pipelines.errors import InputError, reason_of
-from pipelines.files.atomic import check_writable, new_directory, one_at_a_time, traceless
+from pipelines.files.atomic import check_writable, new_directory, traceless
+from pipelines.files.locks import one_at_a_time
 from pipelines.files.records import write_json
 
 SOURCE_FILE = Path("assets.extra", "tf_relpos.json")

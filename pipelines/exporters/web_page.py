@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.errors import InputError, quoted
-from pipelines.files.atomic import one_at_a_time
+from pipelines.files.locks import one_at_a_time
 from pipelines.progress import progress
 
 SOURCES = Path(__file__).resolve().parents[2] / "web"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.config import RunConfig
 from pipelines.corpora.by_length import ShortCorpus
 from pipelines.errors import InputError
-from pipelines.files.atomic import one_at_a_time
+from pipelines.files.locks import one_at_a_time
 from pipelines.generalization.report import write_report
 from pipelines.generalization.results import Text, results
 from pipelines.generalization.tasks import Task
@@ -30,7 +29,7 @@ def generalize(
     output: Path,
     corpus: str,
     machine: Machine | None = None,
-) -> list[Path] | signal.Signals:
+) -> list[Path]:
     """Trains models on short sentences, and writes how they translate longer ones.
 
     Args:
@@ -43,9 +42,10 @@ def generalize(
         machine: what to divide among several runs at a time, if there are to be several.
 
     Returns:
-        The files that were written, or the signal that ended training early.
+        The files that were written.
 
     Raises:
+        EndedEarly: by a signal; what has been trained is saved and written.
         InputError: the user has to change something; before anything is trained, if that can be
             known.
     """
@@ -68,9 +68,7 @@ def generalize(
         check_finished(several, "test", len(references[longest]))
     every = {run.path: run for several in runs.values() for run in several}  # k = 16 is two rows
     by_seed = sorted(every.values(), key=lambda run: run.seed)
-    for ended_by in train_remaining(by_seed, machine):
-        if ended_by:
-            return ended_by
+    for _ in train_remaining(by_seed, machine):
         write()
     return write()
 

@@ -6,9 +6,9 @@ import dataclasses
 import re
 from typing import Any
 
-from pipelines.command_line import Parser
 from pipelines.config import RunConfig, TrainingConfig
 from pipelines.errors import InputError
+from pipelines.flag_parser import Parser
 from pipelines.reproduction.tables import Row, Table
 from pipelines.training.flags import Asked, check_fits_together, refuse_without_effect
 from tf_relpos.config import TransformerConfig

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.errors import InputError
 from pipelines.files.pictures import check_can_draw
 from pipelines.importing import load_keras
+from pipelines.interruption import EndedEarly
 from pipelines.reproduction.tables import Row, Table
 from pipelines.training.flags import Asked
 
@@ -38,33 +38,25 @@ def make_table(asked: Asked, table: Table, rows: Sequence[Row], directory: str) 
     from pipelines.reproduction.job import reproduce
 
     output = Path(flags.output or Path(directory) / asked.text_name)
-    found = reproduce(
-        table,
-        rows,
-        config,
-        seeds=flags.seeds,
-        output=output,
-        corpus=corpus,
-        prepared_directory=flags.prepared,
-        jobs=flags.jobs,
-    )
-    return tell_of_table(found, output)
+    try:
+        found = reproduce(
+            table,
+            rows,
+            config,
+            seeds=flags.seeds,
+            output=output,
+            corpus=corpus,
+            prepared_directory=flags.prepared,
+            jobs=flags.jobs,
+        )
+    except EndedEarly as end:
+        return end.told(output)
+    tell_of_table(found)
+    return 0
 
 
-def tell_of_table(found: list[Path] | signal.Signals, output: Path) -> int:
-    """Prints what has become of a table.
-
-    Args:
-        found: its files, or the signal that ended training early.
-        output: their directory.
-
-    Returns:
-        The exit status of the command.
-    """
-    if isinstance(found, signal.Signals):
-        print(f"stopped; the same command resumes from {output}")
-        return 128 + found  # what a shell reports of a program ended by a signal
+def tell_of_table(found: list[Path]) -> None:
+    """Prints the table that is among the files, and where they are."""
     text = next(path for path in found if path.suffix == ".md")
     print(text.read_text(encoding="utf-8"))
     print("wrote", *found)
-    return 0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Sequence
 from pathlib import Path
 
 from pipelines.config import RunConfig
 from pipelines.corpora.corpus import Corpus
 from pipelines.data.preparation import open_prepared
-from pipelines.files.atomic import one_at_a_time
+from pipelines.files.locks import one_at_a_time
 from pipelines.reproduction.parallel import Machine
 from pipelines.reproduction.remaining import train_remaining
 from pipelines.reproduction.report import write_table
@@ -30,7 +29,7 @@ def reproduce(
     corpus: Corpus | None = None,
     prepared_directory: str | None = None,
     jobs: int = 1,
-) -> list[Path] | signal.Signals:
+) -> list[Path]:
     """Trains what a table needs, and writes it.
 
     Args:
@@ -44,9 +43,10 @@ def reproduce(
         jobs: runs at a time, each in a process of its own if there are several.
 
     Returns:
-        The files of the table, or the signal that ended training early.
+        The files of the table.
 
     Raises:
+        EndedEarly: by a signal; what has been trained is saved and written.
         InputError: the user has to change something; before anything is trained, if that can be
             known.
     """
@@ -81,8 +81,6 @@ def reproduce(
 
     for several in runs.values():
         check_finished(several, split, len(text.references))
-    for ended_by in train_remaining(chosen, machine):
-        if ended_by:
-            return ended_by
+    for _ in train_remaining(chosen, machine):
         write()
     return write()

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from pipelines.command_line import lasting_output, run
 from pipelines.importing import load_keras
+from pipelines.interruption import EndedEarly
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -24,8 +25,11 @@ def main(arguments: Sequence[str]) -> int:
         load_keras()
         from pipelines.reproduction.runs import Run
 
-        ended_by = Run.from_dict(asked).train()
-    return 128 + ended_by if ended_by else 0
+        try:
+            Run.from_dict(asked).train()
+        except EndedEarly as end:
+            return end.status
+    return 0
 
 
 def _end_with_standard_input() -> None:

@@ -23,6 +23,7 @@ from typing import IO, NamedTuple
 import tensorflow as tf
 
 from pipelines.errors import InputError
+from pipelines.interruption import EndedEarly
 from pipelines.reproduction.runs import Run
 
 _LOG = logging.getLogger(__name__)
@@ -93,7 +94,7 @@ def train_at_once(
     names: Mapping[Path, str],
     shares: Sequence[Share],
     began: Callable[[Run], None],
-) -> Iterator[signal.Signals | None]:
+) -> Iterator[Run]:
     """Trains runs, as many at a time as there are shares. Each line that one prints is
     logged, behind its name.
 
@@ -106,10 +107,10 @@ def train_at_once(
         began: told of each run before it begins.
 
     Yields:
-        None after each run that is finished; the signal, the last, once all have ended that one
-        ended early.
+        Each run when it is finished.
 
     Raises:
+        EndedEarly: by a signal, once all have ended.
         InputError: a run cannot go on, or its process was killed; the others have been ended by
             SIGTERM then, and saved.
     """
@@ -125,11 +126,11 @@ def train_at_once(
             processes.running.remove(process)
             idle.append(process.share)
             if not process.status:
-                yield None
+                yield process.run
             elif not processes.signal:
                 raise InputError(process.failure())
         if processes.signal:
-            yield processes.signal
+            raise EndedEarly(processes.signal)
 
 
 class _Processes:
@@ -169,13 +170,14 @@ class _Process:
     """That of a run, until it ends.
 
     Attributes:
+        run: which.
         share: of the machine.
         status: how it ended, 0 if the run is finished; 128 and more, or below 0, by a signal.
         is_told: whether it was sent a signal.
     """
 
     def __init__(self, run: Run, name: str, share: Share, ended: queue.SimpleQueue[_Process]):
-        self.share = share
+        self.run, self.share = run, share
         self.status: int | None = None
         self.is_told = False
         self._name, self._error = name, ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import statistics
 from collections.abc import Iterator, Sequence
 
@@ -14,9 +13,7 @@ from pipelines.reproduction.runs import Run
 _LOG = logging.getLogger(__name__)
 
 
-def train_remaining(
-    runs: Sequence[Run], machine: Machine | None = None
-) -> Iterator[signal.Signals | None]:
+def train_remaining(runs: Sequence[Run], machine: Machine | None = None) -> Iterator[Run]:
     """Trains those that are not finished, and says before each how many there are and how long.
 
     Args:
@@ -24,10 +21,10 @@ def train_remaining(
         machine: what to divide among several at a time; None trains one after the other, here.
 
     Yields:
-        None after each run that is finished, and the signal after one that it has ended early,
-        which is the last.
+        Each run when it is finished.
 
     Raises:
+        EndedEarly: by a signal; what has been trained is saved.
         InputError: a run cannot be gone on with, or was trained for longer; before any is trained.
     """
     remaining = [run for run in runs if not run.is_finished()]
@@ -52,7 +49,5 @@ def train_remaining(
         return
     for run in remaining:
         tell(run)
-        ended_by = run.train()
-        yield ended_by
-        if ended_by:
-            return
+        run.train()
+        yield run

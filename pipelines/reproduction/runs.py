@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import gc
-import signal
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -151,10 +150,11 @@ class Run:
                 "flags"
             )
 
-    def train(self) -> signal.Signals | None:
-        """Trains it to its end, or until a signal, which is returned, ends the process's work.
+    def train(self) -> None:
+        """Trains it to its end.
 
         Raises:
+            EndedEarly: by a signal; everything is saved.
             InputError: the user has to change something; see `run_job`.
         """
         import keras
@@ -167,19 +167,18 @@ class Run:
         before = self._keep_translations()
         trained = RunDirectory(self.path).checkpoints.steps()
         try:
-            ended_by = run_job(
+            run_job(
                 self.config,
                 self.path,
                 prepared_directory=self.prepared.directory,
                 splits=[self.split],
             )
-        except BaseException:  # an error, or Ctrl-C while it is scored: the minutes count as well
+        except BaseException:  # a signal or an error: the minutes until then count as well
             if self._has_trained(before, trained):
                 with contextlib.suppress(InputError):  # a full disk, say: the first error is told
                     self._write_record(before, trained, began, is_over=False)
             raise
-        self._write_record(before, trained, began, is_over=ended_by is None)
-        return ended_by
+        self._write_record(before, trained, began, is_over=True)
 
     def _has_trained(self, before: Mapping[str, Any], trained: list[int]) -> bool:
         """Whether there is more than before, or as much, but not finished: then it is scored."""

@@ -31,14 +31,9 @@ from typing import TYPE_CHECKING, Any
 from pipelines.config import RunConfig
 from pipelines.config_file import as_toml
 from pipelines.errors import InputError, first_line
-from pipelines.files.atomic import (
-    exclusive,
-    new_file,
-    one_at_a_time,
-    remove_leftovers,
-    write_text,
-)
+from pipelines.files.atomic import new_file, remove_leftovers, write_text
 from pipelines.files.checksums import sha256
+from pipelines.files.locks import exclusive, one_at_a_time
 from pipelines.files.records import append_line, read_json, rewind, write_json
 from pipelines.run.checkpoint_writer import CheckpointWriter
 from pipelines.run.checkpoints import Checkpoints

@@ -12,7 +12,6 @@ from os.path import abspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipelines.command_line import Parser, early_flags, given_flags, underscored
 from pipelines.config import (
     DECIDED_BY_PREPARATION,
     CorpusConfig,
@@ -23,6 +22,7 @@ from pipelines.config import (
 from pipelines.config_file import flags_of_file
 from pipelines.corpora.corpus import Corpus
 from pipelines.errors import InputError
+from pipelines.flag_parser import Parser, early_flags, given_flags, underscored
 from pipelines.run.freezing import frozen_layers
 from tf_relpos.config import RELATIVE_FIELDS, TransformerConfig
 

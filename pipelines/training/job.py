@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from pipelines.data.preparation import Prepared, open_prepared, prepare
 from pipelines.errors import InputError
 from pipelines.exporters.registry import FORMATS
 from pipelines.exporters.versions import check_place
+from pipelines.interruption import EndedEarly
 from pipelines.run.directory import RunDirectory
 from pipelines.run.origin import check_fits, check_same_subwords, origin_of
 from pipelines.run.provenance import Provenance, code_version
@@ -31,7 +31,7 @@ def run_job(
     prepared_directory: str | Path | None = None,
     export_dir: str | Path | None = None,
     splits: Sequence[str] = ("test", "valid"),
-) -> signal.Signals | None:
+) -> None:
     """Trains from the last checkpoint of a run directory, or from the beginning, to the end.
 
     Of several workers, the chief alone writes.
@@ -44,10 +44,8 @@ def run_job(
         export_dir: where a SavedModel goes in the end, if anywhere.
         splits: of the text, what may be scored in the end: the first of them that there is.
 
-    Returns:
-        The signal that ended training early, if one did; everything is saved then.
-
     Raises:
+        EndedEarly: by a signal; everything is saved.
         InputError: the user has to change something; see the functions called here.
     """
     if (corpus is None) == (prepared_directory is None):
@@ -92,7 +90,8 @@ def run_job(
         if run and not ended_by:
             finish(prepared, run, export_dir, splits)
         workers.wait_for_all()
-    return ended_by
+    if ended_by:
+        raise EndedEarly(ended_by)
 
 
 def _origin(config: RunConfig, run_dir: str | Path) -> RunDirectory | None:

@@ -10,8 +10,8 @@ import pytest
 from simple_parsing import choice
 
 from pipelines import train_wmt
-from pipelines.command_line import parse_flags
 from pipelines.errors import InputError
+from pipelines.flag_parser import parse_flags
 from tests.support.runs import call
 
 

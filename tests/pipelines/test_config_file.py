@@ -7,10 +7,10 @@ from typing import Literal
 import pytest
 
 from pipelines import evaluate, train_wmt
-from pipelines.command_line import parse_flags
 from pipelines.config import CorpusConfig, default_config
 from pipelines.config_file import as_toml
 from pipelines.errors import InputError
+from pipelines.flag_parser import parse_flags
 from tests.support.refusals import refused
 
 

@@ -14,7 +14,7 @@ from pipelines.classification.config import ModelConfig, TrainingConfig
 from pipelines.classification.models import BLOCKS, POSITIONS, build
 from pipelines.classification.report import markdown
 from pipelines.classification.tasks import series_task, text_task
-from pipelines.files.atomic import exclusive_file
+from pipelines.files.locks import exclusive_file
 from tests.support.layer_checks import assert_close
 from tests.support.runs import call, flags
 

@@ -11,13 +11,12 @@ import pytest
 from pipelines.errors import InputError
 from pipelines.files.atomic import (
     check_files_writable,
-    exclusive,
-    exclusive_file,
     new_directory,
     new_file,
     remove_leftovers,
     write_text,
 )
+from pipelines.files.locks import exclusive, exclusive_file
 from tests.support.full_disk import largest_files
 from tests.support.runs import ENVIRONMENT
 

@@ -8,7 +8,7 @@ import pytest
 
 from pipelines import train_syntax
 from pipelines.corpora.demo.corpus import DemoCorpus
-from pipelines.files.atomic import exclusive_file
+from pipelines.files.locks import exclusive_file
 from pipelines.syntax import training
 from pipelines.syntax.config import MODEL, TrainingConfig
 from pipelines.syntax.data import END, PAD, START, UNKNOWN, batches, read
