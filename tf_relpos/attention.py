@@ -13,18 +13,23 @@ from keras import ops
 from tf_relpos import bucketed
 from tf_relpos.compatibility import additive_gradients, additive_scores
 from tf_relpos.custom_gradients import with_gradient
-from tf_relpos.execution import may_train, picks_in_place, runs_eagerly
+from tf_relpos.execution import has_gpu, is_for_xla, may_train, picks_in_place, runs_eagerly
 from tf_relpos.relation_ops import choose_implementation, relation_scores, relation_values
 from tf_relpos.relations import Relations, tensors_of
 from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import (
+    Shape,
     Tensor,
     exact_dtype,
     heads_first,
     heads_last,
     shape_of,
     times_transposed,
+    transposed_times,
 )
+
+# Pairs of a sentence, T S, of which XLA's graphs for training gain by one gradient.
+FEWEST_IN_XLA, MOST_IN_XLA = 128 * 128, 1024 * 1024
 
 
 class Attention(NamedTuple):
@@ -128,7 +133,7 @@ class Attention(NamedTuple):
             means: see `centred`.
         """
         used = dropped(ops.cast(exact, self.query.dtype), self.dropout_mask)
-        by_weights = ops.matmul(by_attended, ops.swapaxes(self.value, -1, -2))
+        by_weights = times_transposed(by_attended, self.value)
         added = None
         if "value" in self.tables:
             has_one_label = isinstance(self.relations, RelativePositions)
@@ -146,7 +151,7 @@ class Attention(NamedTuple):
             by_weights = centred(exact, by_weights, means)
         by_scores = softmax_gradient(exact, by_weights, self.query.dtype)
         by_query, by_key, *by_tables = self._score_gradients(by_scores)
-        by_value = ops.matmul(ops.swapaxes(used, -1, -2), by_attended)
+        by_value = transposed_times(used, by_attended)
         if "value" in self.tables:
             table = self.tables["value"]
             by_tables.append(bucketed.value_gradient(used, by_attended, self.relations, table))
@@ -159,30 +164,50 @@ class Attention(NamedTuple):
             vector = self.tables["vector"]
             return additive_gradients(by_scores, query, key, vector, self.relations, table)
         by_query = ops.matmul(by_scores, key)
-        by_key = ops.matmul(ops.swapaxes(by_scores, -1, -2), query)
+        by_key = transposed_times(by_scores, query)
         if table is None:
             return [by_query, by_key]
         by_position, by_table = bucketed.score_gradients(by_scores, query, self.relations, table)
         return [by_query + by_position, by_key, by_table]
 
 
-def has_one_gradient(attention: Attention, training: Any) -> bool:
+def has_one_gradient(attention: Attention, training: Any, in_blocks: bool) -> bool:
     """Whether to `attend_at_once`: in TensorFlow's graphs for training on CPUs, by bucketing, in
-    single precision. What XLA compiles gains nothing by it, half precision would lose some, and
-    eager weights would not tell what they were made from, for a second derivative.
+    single precision. Half precision would lose some, and eager weights would not tell what they
+    were made from, for a second derivative. What XLA compiles gains by it with positions, at
+    lengths of its own.
 
     Args:
         attention: of all queries, by the product, without dropout.
         training: whether a gradient is to be expected.
+        in_blocks: whether queries would go in blocks else.
     """
-    query = attention.query
+    query, key = attention.query, attention.key
     is_exact = query.dtype == exact_dtype(query)
-    if not (is_exact and may_train(training)) or runs_eagerly(query) or picks_in_place():
+    if not (is_exact and may_train(training)) or runs_eagerly(query):
+        return False
+    if is_for_xla() and not has_gpu():
+        of_positions = isinstance(attention.relations, RelativePositions)
+        if not (of_positions and _pays_in_xla(query.shape, key.shape[2])):
+            return False
+    elif in_blocks or picks_in_place():
         return False
     return {"bucketed"} == {
         choose_implementation(attention.implementation, attention.relations, table)
         for table in attention.tables.values()
     }
+
+
+def _pays_in_xla(query: Shape, S: int | None) -> bool:
+    """Whether sizes are known, and what they are; beyond 512 positions weights of all pairs must
+    not be too many to be kept, as in `tf_relpos.bands`."""
+    N, B, T, _ = query
+    if N is None or B is None or T is None or S is None:
+        return False
+    pairs = T * S
+    if not FEWEST_IN_XLA <= pairs <= MOST_IN_XLA:
+        return False
+    return pairs <= 512 * 512 or N * B * pairs <= 1 << 28
 
 
 def attend_at_once(attention: Attention) -> Tensor:

@@ -34,7 +34,7 @@ from tf_relpos.execution import has_gpu, may_train, runs_eagerly
 from tf_relpos.relation_ops import relation_scores, relation_values
 from tf_relpos.relations import Relations
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import Tensor, exact_dtype
+from tf_relpos.tensor_ops import Tensor, exact_dtype, times_transposed, transposed_times
 
 # Queries of a block: an eighth of all, and at least so many.
 FEWEST = 128
@@ -221,8 +221,8 @@ class _BandAttention(NamedTuple):
         by_weights = dropped(self._product(by_attended, self.values), self.dropout_mask)
         by_scores = softmax_gradient(exact, centred(exact, by_weights, means), self.query.dtype)
         by_query = ops.matmul(by_scores, self._joined(self.keys))
-        by_key = ops.matmul(ops.swapaxes(by_scores, -1, -2), self.query)
-        by_value = ops.matmul(ops.swapaxes(used, -1, -2), by_attended)
+        by_key = transposed_times(by_scores, self.query)
+        by_value = transposed_times(used, by_attended)
         by_tables = []
         if self.keys.table is not None:
             in_band = self.band.of(by_scores, 3)
@@ -238,9 +238,7 @@ class _BandAttention(NamedTuple):
 
     def _product(self, x: Tensor, ends: _Ends) -> Tensor:
         """`[N, B, t, S]`: `x` by all keys (or values), to which label vectors are added."""
-        left, middle, right = (
-            ops.matmul(x, ops.swapaxes(side, -1, -2)) for side in self.band.sides(ends)
-        )
+        left, middle, right = (times_transposed(x, side) for side in self.band.sides(ends))
         if ends.table is not None:
             middle += relation_scores(x, self.positions, ends.table, self.implementation)
         return ops.concatenate([left, middle, right], axis=-1)

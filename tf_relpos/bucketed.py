@@ -15,7 +15,7 @@ from tf_relpos.execution import is_named
 from tf_relpos.label_sums import pick_by_label, sum_by_label
 from tf_relpos.relations import Relations
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import Tensor, shape_of
+from tf_relpos.tensor_ops import Tensor, shape_of, transposed_times
 
 # So many labels are left whole where lengths are not known: to see how far these reach takes
 # operations.
@@ -73,7 +73,7 @@ def _times(x: Tensor, table: Tensor) -> Tensor:
 def _by_table(per_label: Tensor, vectors: Tensor, table: Tensor) -> Tensor:
     """The gradient of both by the table: from numbers by label, `[N, B, T, R]`, and what these are
     multiplied with, `[N, B, T, H]`."""
-    return ops.matmul(ops.swapaxes(_rows(per_label, table), -1, -2), _rows(vectors, table))
+    return transposed_times(_rows(per_label, table), _rows(vectors, table))
 
 
 def _rows(x: Tensor, table: Tensor) -> Tensor:

@@ -229,9 +229,10 @@ class EdgeAttention(CheckedAttention):
             attention_mask,
             implementation=self.implementation,
         )
+        is_whole = may_be_alone and not self.dropout
+        if is_whole and has_one_gradient(attention, training, in_blocks):
+            return attend_at_once(attention), None
         if not in_blocks:
-            if may_be_alone and not self.dropout and has_one_gradient(attention, training):
-                return attend_at_once(attention), None
             weights = ops.cast(attention.exact_weights(), self.compute_dtype)
             used = self._dropped(weights, training)
             return heads_last(attention.attended(used)), weights

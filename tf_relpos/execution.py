@@ -10,10 +10,8 @@ import keras
 import numpy as np
 from keras import ops
 
-from tf_relpos.tensor_ops import Tensor
 
-
-def known_value(tensor: Tensor) -> np.ndarray | None:
+def known_value(tensor: Any) -> np.ndarray | None:
     """The value of a tensor, or None of one that has no value yet (in a graph, under XLA, in an
     export)."""
     if not hasattr(tensor, "dtype"):
@@ -24,7 +22,7 @@ def known_value(tensor: Tensor) -> np.ndarray | None:
         return None
 
 
-def runs_eagerly(x: Tensor) -> bool:
+def runs_eagerly(x: Any) -> bool:
     """Whether this runs eagerly, or on PyTorch, whose exports follow Python's own loops."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
@@ -62,10 +60,10 @@ def picks_in_place() -> bool:
     """Whether numbers of all pairs are picked from where a product left them, which XLA fuses with
     what comes before and after. Graphs on CPUs, and PyTorch there, copy rows, which sentences and
     heads make together, faster than single numbers."""
-    return keras.backend.backend() == "jax" or has_gpu() or _is_for_xla()
+    return keras.backend.backend() == "jax" or has_gpu() or is_for_xla()
 
 
-def _is_for_xla() -> bool:
+def is_for_xla() -> bool:
     """Whether what is made now is for `tf.function(jit_compile=True)`."""
     if keras.backend.backend() != "tensorflow":
         return False

@@ -7,6 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from tf_relpos.execution import is_for_xla
+
 Tensor = Any  # of the backend, of NumPy, or symbolic: Keras has no name for all three
 Shape = tuple[int | None, ...]
 
@@ -70,6 +72,27 @@ def times_transposed(x: Tensor, y: Tensor) -> Tensor:
     import tensorflow as tf
 
     return tf.matmul(x, y, transpose_b=True)
+
+
+def transposed_times(x: Tensor, y: Tensor) -> Tensor:
+    """`x^T y` of the last two axes, of an `x` that is larger than `y`.
+
+    XLA on CPUs reads the first of two matrices by columns then, whose numbers lie far apart, or
+    even writes it anew: there it is `(y^T x)^T`.
+    """
+    backend = keras.backend.backend()
+    if backend == "torch":
+        return ops.matmul(ops.swapaxes(x, -1, -2), y)
+    if backend == "jax":
+        return ops.swapaxes(ops.einsum("...ik,...ij->...kj", y, x), -1, -2)
+    import tensorflow as tf
+
+    if not is_for_xla():
+        return tf.matmul(x, y, transpose_a=True)
+    *batch, M, P = shape_of(x)
+    H = shape_of(y)[-1]
+    z = tf.matmul(tf.reshape(y, (-1, M, H)), tf.reshape(x, (-1, M, P)), transpose_a=True)
+    return ops.swapaxes(tf.reshape(z, (*batch, H, P)), -1, -2)
 
 
 def rows_at(table: Tensor, indices: Tensor) -> Tensor:

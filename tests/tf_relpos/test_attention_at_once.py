@@ -20,7 +20,13 @@ from tests.support.layer_checks import (
     second_derivatives,
 )
 from tests.support.reference import position_labels
-from tf_relpos import RelationAwareAttention, RelativeMultiHeadAttention, edge_attention
+from tf_relpos import (
+    RelationAwareAttention,
+    RelativeMultiHeadAttention,
+    attention,
+    edge_attention,
+    query_blocks,
+)
 from tf_relpos.query_blocks import lengths_up_to
 
 pytestmark = pytest.mark.tensorflow_only
@@ -50,26 +56,40 @@ def known(arrays):
     return {name: array.shape for name, array in arrays.items()}
 
 
-@pytest.mark.parametrize("longest", [None, T], ids=["known", "told the longest"])
+@pytest.fixture
+def from_any_length(monkeypatch):
+    """XLA's graphs take it for few pairs as well."""
+    monkeypatch.setattr(attention, "FEWEST_IN_XLA", 1)
+
+
+IN_GRAPHS = pytest.mark.parametrize("mode", ["graph", "xla"])
+
+
+@pytest.mark.parametrize(
+    ("mode", "longest"),
+    [("graph", None), ("graph", T), ("xla", None)],
+    ids=["known", "told the longest", "xla"],
+)
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "per_head"])
-def test_values_and_gradients_equal_the_oracle(rng, shared, longest, taken):
+def test_values_and_gradients_equal_the_oracle(rng, shared, mode, longest, taken, from_any_length):
     arrays = random_inputs(rng, B, T, S, D)
     mask = arrays["attention_mask"] = random_mask(rng, B, T, S)
     layer = build(rng, heads_share_relative_embedding=shared)
     expected = oracle(layer, arrays, position_labels(T, S, K), mask)
     shapes = None if longest else known(arrays)
-    runner = compile_runner(layer, "graph", arrays, shapes, training=True)
+    runner = compile_runner(layer, mode, arrays, shapes, training=True)
     with lengths_up_to(longest) if longest else contextlib.nullcontext():
         check_against_oracle(layer, arrays, expected, runner)
     assert taken
 
 
+@IN_GRAPHS
 @pytest.mark.parametrize("term", ["relative_keys", "relative_values"])
-def test_one_term_alone(rng, term, taken):
+def test_one_term_alone(rng, term, mode, taken, from_any_length):
     arrays = random_inputs(rng, B, T, S, D)
     layer = build(rng, **{term: False})
     expected = oracle(layer, arrays, position_labels(T, S, K))
-    runner = compile_runner(layer, "graph", arrays, known(arrays), training=True)
+    runner = compile_runner(layer, mode, arrays, known(arrays), training=True)
     check_against_oracle(layer, arrays, expected, runner)
     assert taken
 
@@ -88,7 +108,8 @@ def test_any_labels(rng, form, taken):
     assert taken
 
 
-def test_every_form_of_mask(rng, taken):
+@IN_GRAPHS
+def test_every_form_of_mask(rng, mode, taken, from_any_length):
     """And one by which a query sees nothing."""
     arrays = random_inputs(rng, B, T, S, D)
     masks = every_form_of_mask(rng, B, N, T, S)
@@ -97,7 +118,7 @@ def test_every_form_of_mask(rng, taken):
         layer = build(rng)
         found, expected = (
             compile_runner(layer, mode, arrays, known(arrays), training=True, **arguments)(arrays)
-            for mode in ("graph", "eager")
+            for mode in (mode, "eager")
         )
         assert_close(found[0], expected[0])
         largest = max(np.max(np.abs(gradient)) for gradient in expected[1].values())
@@ -106,7 +127,8 @@ def test_every_form_of_mask(rng, taken):
     assert len(taken) == len(masks)
 
 
-def test_second_derivatives(rng, taken):
+@IN_GRAPHS
+def test_second_derivatives(rng, mode, taken, from_any_length):
     layer = build(rng)
     arrays = random_inputs(rng, B, T, S, D)
 
@@ -114,7 +136,7 @@ def test_second_derivatives(rng, taken):
         return layer(tensors["query"], tensors["value"], training=True) ** 2
 
     second = second_derivatives(call, ["query", "value"])
-    found = compile_function(second, "graph", arrays, known(arrays))(arrays)
+    found = compile_function(second, mode, arrays, known(arrays))(arrays)
     assert taken
     expected = compile_function(second, "eager", arrays)(arrays)
     for name, gradient in expected.items():
@@ -141,3 +163,28 @@ def test_where_it_is_not_taken(rng, mode, options, arguments, taken):
         arrays
     )
     assert not taken
+
+
+def test_where_it_is_taken_in_xla(rng, taken, monkeypatch):
+    """With positions, of known sizes within bounds, also where queries would go in blocks."""
+    layer = build(rng)
+    graph_layer = build(rng, RelationAwareAttention, 5)
+    labels = rng.integers(0, 5, (T, T), dtype="int32")
+
+    def calls(layer, sizes, **arguments):
+        taken.clear()
+        arrays = {"x": rng.normal(size=(B, T, D)).astype("float32")}
+        call = lambda a: layer(a["x"], a["x"], training=True, **arguments)  # noqa: E731
+        compile_function(call, "xla", arrays, {"x": sizes})(arrays)
+        return len(taken)
+
+    whole = (B, T, D)
+    for fewest, most, expected in ((T * T, T * T, 1), (T * T + 1, 999, 0), (1, T * T - 1, 0)):
+        monkeypatch.setattr(attention, "FEWEST_IN_XLA", fewest)
+        monkeypatch.setattr(attention, "MOST_IN_XLA", most)
+        assert calls(layer, whole) == expected
+    monkeypatch.setattr(attention, "MOST_IN_XLA", 999)
+    monkeypatch.setattr(query_blocks, "WIDEST", 1)
+    assert calls(layer, whole) == 1
+    assert calls(layer, (B, None, D)) == 0
+    assert calls(graph_layer, whole, relations=labels) == 0

@@ -4,10 +4,10 @@ import keras
 import numpy as np
 import pytest
 
-from tests.support.layer_checks import to_numpy
+from tests.support.layer_checks import MODES, compile_function, to_numpy
 from tf_relpos.custom_gradients import with_gradient
 from tf_relpos.execution import picks_in_place
-from tf_relpos.tensor_ops import own_rows_at, rows_at, shape_of
+from tf_relpos.tensor_ops import own_rows_at, rows_at, shape_of, transposed_times
 
 
 def test_rows_by_their_indices(rng):
@@ -16,6 +16,17 @@ def test_rows_by_their_indices(rng):
     for rows in (table, per_head):
         found = rows_at(keras.ops.convert_to_tensor(rows), indices)
         np.testing.assert_allclose(to_numpy(found), rows[..., indices, :], rtol=1e-6)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("mode", MODES)
+def test_the_transpose_of_a_matrix_times_another(rng, mode, known):
+    arrays = {"x": rng.normal(size=(2, 3, 7, 5)), "y": rng.normal(size=(2, 3, 7, 4))}
+    arrays = {name: array.astype("float32") for name, array in arrays.items()}
+    shapes = {name: array.shape for name, array in arrays.items()} if known else None
+    run = compile_function(lambda a: transposed_times(a["x"], a["y"]), mode, arrays, shapes)
+    expected = np.swapaxes(arrays["x"], -1, -2) @ arrays["y"]
+    np.testing.assert_allclose(to_numpy(run(arrays)), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(2, 5), (2, 5, 3), (2, 5, 3, 1)])
