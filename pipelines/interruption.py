@@ -1,4 +1,5 @@
-"""Ctrl-C, heard while native code works and not lost in destructors, and the end of the process."""
+"""Signals: training that one ends, Ctrl-C that is heard while native code works and not lost in
+destructors, and the end of the process."""
 
 import contextlib
 import os

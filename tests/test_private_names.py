@@ -86,7 +86,7 @@ MODULES = {
 }
 MASK = "_keras_mask"
 RESOURCE = "_model_resource"  # of a SentencepieceTokenizer, replaced in data.tokenizer
-TORCH = "_are_functorch_transforms_active"  # of torch._C, for tf_relpos.tensor_ops
+TORCH = "_are_functorch_transforms_active"  # of torch._C, for tf_relpos.custom_gradients
 DOCUMENTED = {"_asdict", "_replace", "_fields", "_exit"}  # of named tuples, and of `os`
 
 

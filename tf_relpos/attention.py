@@ -1,4 +1,5 @@
-"""Eq. 3 and 4 with their gradients, for what computes these itself (Shaw et al. 2018, section 3.1).
+"""Eq. 3, 4 and 5 of any relations as pure functions, and their gradients (Shaw et al. 2018, section
+3.1).
 
 The axes are those of `tf_relpos.relation_ops`, the `relations` those of `tf_relpos.relations`.
 """
@@ -28,12 +29,16 @@ from tf_relpos.tensor_ops import (
     transposed_times,
 )
 
-# Pairs of a sentence, T S, of which XLA's graphs for training gain by one gradient.
+# Elements of the weights of all pairs, [N, B, T, S], up to which they are kept for the gradient, in
+# a graph that does not know B those of one sentence.
+MOST_KEPT = 1 << 28
+
+# Pairs of a sentence, T S, from and up to which one gradient pays in what XLA compiles.
 FEWEST_IN_XLA, MOST_IN_XLA = 128 * 128, 1024 * 1024
 
 
 class Attention(NamedTuple):
-    """Eq. 3 and 4 of some queries, and their gradients.
+    """Eq. 3, 4 and 5 of some queries, and their gradients.
 
     Attributes:
         softmax: `(scores, mask) -> weights`, in single precision at least.
@@ -174,8 +179,8 @@ class Attention(NamedTuple):
 def has_one_gradient(attention: Attention, training: Any, in_blocks: bool) -> bool:
     """Whether to `attend_at_once`: in TensorFlow's graphs for training on CPUs, by bucketing, in
     single precision. Half precision would lose some, and eager weights would not tell what they
-    were made from, for a second derivative. What XLA compiles gains by it with positions, at
-    lengths of its own.
+    were made from, for a second derivative. In what XLA compiles with positions alone, of known
+    sizes within bounds.
 
     Args:
         attention: of all queries, by the product, without dropout.
@@ -188,7 +193,7 @@ def has_one_gradient(attention: Attention, training: Any, in_blocks: bool) -> bo
         return False
     if is_for_xla() and not has_gpu():
         of_positions = isinstance(attention.relations, RelativePositions)
-        if not (of_positions and _pays_in_xla(query.shape, key.shape[2])):
+        if not (of_positions and _pays_in_xla(query.shape, key.shape[2], in_blocks)):
             return False
     elif in_blocks or picks_in_place():
         return False
@@ -198,16 +203,16 @@ def has_one_gradient(attention: Attention, training: Any, in_blocks: bool) -> bo
     }
 
 
-def _pays_in_xla(query: Shape, S: int | None) -> bool:
-    """Whether sizes are known, and what they are; beyond 512 positions weights of all pairs must
-    not be too many to be kept, as in `tf_relpos.bands`."""
+def _pays_in_xla(query: Shape, S: int | None, in_blocks: bool) -> bool:
+    """Whether sizes are known and within bounds, and the weights of all pairs, where queries would
+    go in blocks else, not too many to be kept."""
     N, B, T, _ = query
     if N is None or B is None or T is None or S is None:
         return False
     pairs = T * S
     if not FEWEST_IN_XLA <= pairs <= MOST_IN_XLA:
         return False
-    return pairs <= 512 * 512 or N * B * pairs <= 1 << 28
+    return not in_blocks or N * B * pairs <= MOST_KEPT
 
 
 def attend_at_once(attention: Attention) -> Tensor:

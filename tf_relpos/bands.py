@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, cast
 from keras import ops
 
 from tf_relpos.attention import (
+    MOST_KEPT,
     Attention,
     centred,
     dropped,
@@ -38,9 +39,6 @@ from tf_relpos.tensor_ops import Tensor, exact_dtype, times_transposed, transpos
 
 # Queries of a block: an eighth of all, and at least so many.
 FEWEST = 128
-# Elements of the weights of all pairs, [N, B, T, S], up to which they are kept for the gradient, in
-# a graph that does not know B those of one sentence.
-MOST_KEPT = 1 << 28
 
 
 class Band(NamedTuple):

@@ -25,7 +25,13 @@ FEW = 64
 def scores(
     query: Tensor, relations: Relations, table: Tensor, added: Tensor | None = None
 ) -> Tensor:
-    """See `tf_relpos.relation_ops.relation_scores`."""
+    """See `tf_relpos.relation_ops.relation_scores`.
+
+    Args:
+        query, relations, table: see there.
+        added: a number of each query, `[N, B, T, 1]`, that each of its pairs scores beside; for
+            relations with one label for each pair.
+    """
     relations, table = _within_reach(relations, table)
     per_label = _times(query, ops.swapaxes(table, -1, -2))
     if added is not None:

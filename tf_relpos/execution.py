@@ -63,6 +63,11 @@ def picks_in_place() -> bool:
     return keras.backend.backend() == "jax" or has_gpu() or is_for_xla()
 
 
+def is_for_xla_on_cpu() -> bool:
+    """Whether what is made now is for XLA, and not for a GPU."""
+    return (keras.backend.backend() == "jax" or is_for_xla()) and not has_gpu()
+
+
 def is_for_xla() -> bool:
     """Whether what is made now is for `tf.function(jit_compile=True)`."""
     if keras.backend.backend() != "tensorflow":

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_relpos.execution import is_for_xla
+from tf_relpos.execution import is_for_xla_on_cpu
 
 Tensor = Any  # of the backend, of NumPy, or symbolic: Keras has no name for all three
 Shape = tuple[int | None, ...]
@@ -80,15 +80,16 @@ def transposed_times(x: Tensor, y: Tensor) -> Tensor:
     XLA on CPUs reads the first of two matrices by columns then, whose numbers lie far apart, or
     even writes it anew: there it is `(y^T x)^T`.
     """
-    backend = keras.backend.backend()
-    if backend == "torch":
+    is_tensorflow = keras.backend.backend() == "tensorflow"
+    if not (is_tensorflow or is_for_xla_on_cpu()):
         return ops.matmul(ops.swapaxes(x, -1, -2), y)
-    if backend == "jax":
+    if not is_tensorflow:
         return ops.swapaxes(ops.einsum("...ik,...ij->...kj", y, x), -1, -2)
     import tensorflow as tf
 
-    if not is_for_xla():
+    if not is_for_xla_on_cpu():
         return tf.matmul(x, y, transpose_a=True)
+    # With one axis of batch, or XLA would see that a transposition follows, and undo it.
     *batch, M, P = shape_of(x)
     H = shape_of(y)[-1]
     z = tf.matmul(tf.reshape(y, (-1, M, H)), tf.reshape(x, (-1, M, P)), transpose_a=True)

@@ -18,6 +18,7 @@ from pipelines.errors import InputError, first_line
 from pipelines.files.atomic import write_text
 from pipelines.files.checksums import sha256
 from pipelines.files.records import read_json, write_json
+from pipelines.interruption import EndedEarly
 from pipelines.reproduction.tables import Row
 from pipelines.run.directory import RunDirectory
 
@@ -173,7 +174,10 @@ class Run:
                 prepared_directory=self.prepared.directory,
                 splits=[self.split],
             )
-        except BaseException:  # a signal or an error: the minutes until then count as well
+        except EndedEarly:
+            self._write_record(before, trained, began, is_over=False)
+            raise
+        except BaseException:  # an error, or Ctrl-C while it is scored: the minutes count as well
             if self._has_trained(before, trained):
                 with contextlib.suppress(InputError):  # a full disk, say: the first error is told
                     self._write_record(before, trained, began, is_over=False)

@@ -186,5 +186,9 @@ def test_where_it_is_taken_in_xla(rng, taken, monkeypatch):
     monkeypatch.setattr(attention, "MOST_IN_XLA", 999)
     monkeypatch.setattr(query_blocks, "WIDEST", 1)
     assert calls(layer, whole) == 1
+    with monkeypatch.context() as patched:
+        patched.setattr(attention, "MOST_KEPT", N * B * T * T - 1)
+        assert calls(layer, whole) == 0
+    assert calls(layer, whole) == 1
     assert calls(layer, (B, None, D)) == 0
     assert calls(graph_layer, whole, relations=labels) == 0

@@ -10,11 +10,13 @@ from tests.support.attention_checks import (
     random_mask,
     randomize,
 )
-from tests.support.layer_checks import MODES, compile_runner
+from tests.support.layer_checks import MODES, compile_function, compile_runner
 from tests.support.reference import position_labels
 from tf_relpos import (
     RelativeMultiHeadAttention,
+    attention,
     bands,
+    edge_attention,
     execution,
     label_sums,
     query_blocks,
@@ -29,7 +31,7 @@ B, T, S, N, H, D, K = 2, 19, 23, 3, 11, 13, 2
 
 @pytest.fixture(autouse=True)
 def on_gpu(monkeypatch):
-    for module in (bands, execution, query_blocks, relation_ops, transpose_reshape):
+    for module in (attention, bands, execution, query_blocks, relation_ops, transpose_reshape):
         monkeypatch.setattr(module, "has_gpu", lambda: True)
 
 
@@ -111,6 +113,26 @@ def test_nothing_in_a_batch_of_none(rng):
 
 
 @pytest.mark.tensorflow_only
+@pytest.mark.tensorflow_only
+def test_what_xla_compiles_has_no_gradient_of_its_own(rng, monkeypatch):
+    monkeypatch.setattr(attention, "FEWEST_IN_XLA", 1)
+    calls, known = [], edge_attention.attend_at_once
+    monkeypatch.setattr(
+        edge_attention, "attend_at_once", lambda own: calls.append(own) or known(own)
+    )
+    layer = RelativeMultiHeadAttention(N, H, K, implementation="bucketed")
+    arrays = {"x": rng.normal(size=(B, T, D)).astype("float32")}
+
+    def made_for(has_gpu):
+        for module in (attention, execution):
+            monkeypatch.setattr(module, "has_gpu", lambda: has_gpu)
+        call = lambda a: layer(a["x"], a["x"], training=True)  # noqa: E731
+        compile_function(call, "xla", arrays, lengths_known(arrays))(arrays)
+        return len(calls)
+
+    assert (made_for(True), made_for(False)) == (0, 1)
+
+
 def test_training_leaves_the_choice_to_the_layers(monkeypatch):
     from pipelines.data.buckets import Bucket
     from pipelines.run import models
