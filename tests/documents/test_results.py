@@ -460,6 +460,7 @@ def test_attention_is_as_measured():
         "float32_avx512_k",
         "bfloat16_avx512",
         "float32_avx2",
+        "float32_avx2_k",
     ):
         found = speed(f"attention_{stem}")
         assert found["settings"]["dtype"] == stem.partition("_")[0]
@@ -470,7 +471,7 @@ def test_attention_is_as_measured():
         "{bfloat16_avx512} in bfloat16;",
         "with AMX at {float32_amx} in float32, at {float32_amx_k} with other k and at "
         "{bfloat16_amx} in bfloat16; with AVX2 at "
-        "{float32_avx2}.",
+        "{float32_avx2} and at {float32_avx2_k} with other k.",
     ):
         assert told.format(**shares) in page.replace("\n", " ")
 
@@ -605,7 +606,7 @@ def test_the_summary_of_speed_is_of_all_results():
     def between(numbers, digits="{:.2f}"):
         return " to ".join(digits.format(number) for number in (min(numbers), max(numbers)))
 
-    kinds = ("amx", "amx_k", "avx512", "avx512_k", "avx2")
+    kinds = ("amx", "amx_k", "avx512", "avx512_k", "avx2", "avx2_k")
     stems = ["bfloat16_amx", "bfloat16_avx512", *(f"float32_{kind}" for kind in kinds)]
     points = [record for stem in stems for record in speed(f"attention_{stem}")["ratios"]]
     layers = [
