@@ -9,8 +9,8 @@ from tests.support.layer_checks import MODES, assert_close, compile_function, to
 from tf_relpos import (
     RelationAwareAttention,
     RelativeMultiHeadAttention,
-    attention,
     bands,
+    edge_attention,
     query_blocks,
 )
 
@@ -63,9 +63,9 @@ def test_long_sequences_with_a_free_axis_go_in_blocks(rng, monkeypatch, training
     mask = random_mask(rng, B, F, 19, 23)
     taken = []
     for name in ("attend_in_bands", "attend_in_blocks"):
-        attend = getattr(attention, name)
+        attend = getattr(edge_attention, name)
         monkeypatch.setattr(
-            attention, name, lambda *a, f=attend, n=name, **kw: taken.append(n) or f(*a, **kw)
+            edge_attention, name, lambda *a, f=attend, n=name, **kw: taken.append(n) or f(*a, **kw)
         )
     output = to_numpy(layer(query, value, attention_mask=mask[:, :, None], training=training))
     assert taken == ["attend_in_bands" if training else "attend_in_blocks"]
