@@ -14,7 +14,7 @@ from keras import ops
 from tf_relpos import bucketed
 from tf_relpos.compatibility import additive_gradients, additive_scores
 from tf_relpos.custom_gradients import with_gradient
-from tf_relpos.execution import has_gpu, is_for_xla, may_train, picks_in_place, runs_eagerly
+from tf_relpos.execution import is_for_xla_on_cpu, may_train, picks_in_place, runs_eagerly
 from tf_relpos.relation_ops import choose_implementation, relation_scores, relation_values
 from tf_relpos.relations import Relations, tensors_of
 from tf_relpos.relative_positions import RelativePositions
@@ -191,7 +191,7 @@ def has_one_gradient(attention: Attention, training: Any, in_blocks: bool) -> bo
     is_exact = query.dtype == exact_dtype(query)
     if not (is_exact and may_train(training)) or runs_eagerly(query):
         return False
-    if is_for_xla() and not has_gpu():
+    if is_for_xla_on_cpu():
         of_positions = isinstance(attention.relations, RelativePositions)
         if not (of_positions and _pays_in_xla(query.shape, key.shape[2], in_blocks)):
             return False

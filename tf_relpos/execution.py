@@ -60,15 +60,15 @@ def picks_in_place() -> bool:
     """Whether numbers of all pairs are picked from where a product left them, which XLA fuses with
     what comes before and after. Graphs on CPUs, and PyTorch there, copy rows, which sentences and
     heads make together, faster than single numbers."""
-    return keras.backend.backend() == "jax" or has_gpu() or is_for_xla()
+    return keras.backend.backend() == "jax" or has_gpu() or _is_for_xla()
 
 
 def is_for_xla_on_cpu() -> bool:
-    """Whether what is made now is for XLA, and not for a GPU."""
-    return (keras.backend.backend() == "jax" or is_for_xla()) and not has_gpu()
+    """Whether what is made now is for `tf.function(jit_compile=True)`, and not for a GPU."""
+    return _is_for_xla() and not has_gpu()
 
 
-def is_for_xla() -> bool:
+def _is_for_xla() -> bool:
     """Whether what is made now is for `tf.function(jit_compile=True)`."""
     if keras.backend.backend() != "tensorflow":
         return False

@@ -77,14 +77,11 @@ def times_transposed(x: Tensor, y: Tensor) -> Tensor:
 def transposed_times(x: Tensor, y: Tensor) -> Tensor:
     """`x^T y` of the last two axes, of an `x` that is larger than `y`.
 
-    XLA on CPUs reads the first of two matrices by columns then, whose numbers lie far apart, or
-    even writes it anew: there it is `(y^T x)^T`.
+    On TensorFlow XLA for CPUs reads the first of two matrices by columns then, whose numbers lie
+    far apart, or even writes it anew: there it is `(y^T x)^T`.
     """
-    is_tensorflow = keras.backend.backend() == "tensorflow"
-    if not (is_tensorflow or is_for_xla_on_cpu()):
+    if keras.backend.backend() != "tensorflow":
         return ops.matmul(ops.swapaxes(x, -1, -2), y)
-    if not is_tensorflow:
-        return ops.swapaxes(ops.einsum("...ik,...ij->...kj", y, x), -1, -2)
     import tensorflow as tf
 
     if not is_for_xla_on_cpu():

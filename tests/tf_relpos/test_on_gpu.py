@@ -31,7 +31,7 @@ B, T, S, N, H, D, K = 2, 19, 23, 3, 11, 13, 2
 
 @pytest.fixture(autouse=True)
 def on_gpu(monkeypatch):
-    for module in (attention, bands, execution, query_blocks, relation_ops, transpose_reshape):
+    for module in (bands, execution, query_blocks, relation_ops, transpose_reshape):
         monkeypatch.setattr(module, "has_gpu", lambda: True)
 
 
@@ -124,8 +124,7 @@ def test_what_xla_compiles_has_no_gradient_of_its_own(rng, monkeypatch):
     arrays = {"x": rng.normal(size=(B, T, D)).astype("float32")}
 
     def made_for(has_gpu):
-        for module in (attention, execution):
-            monkeypatch.setattr(module, "has_gpu", lambda: has_gpu)
+        monkeypatch.setattr(execution, "has_gpu", lambda: has_gpu)
         call = lambda a: layer(a["x"], a["x"], training=True)  # noqa: E731
         compile_function(call, "xla", arrays, lengths_known(arrays))(arrays)
         return len(calls)
