@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pipelines.command_line import lasting_output, run
-from pipelines.errors import check_positive
+from pipelines.flag_checks import check_positive
 from pipelines.reproduction.changes import table_of_changes
 from pipelines.reproduction.command import make_table
 from pipelines.training.flags import StartFlags, parse

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from pipelines.classification.config import ModelConfig, TrainingConfig
 from pipelines.command_line import lasting_output, run
-from pipelines.errors import InputError, check_files, check_positive
+from pipelines.errors import InputError
 from pipelines.files.atomic import check_files_writable
 from pipelines.files.locks import exclusive_file
+from pipelines.flag_checks import check_files, check_positive
 from pipelines.flag_parser import parse_sections
 from pipelines.importing import import_optional, load_keras
 

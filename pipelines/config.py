@@ -14,7 +14,8 @@ from pipelines.corpora.corpus import Corpus
 from pipelines.corpora.demo.corpus import DemoCorpus
 from pipelines.corpora.text_files import TextFileCorpus
 from pipelines.corpora.tfds import TfdsCorpus
-from pipelines.errors import InputError, check_seed
+from pipelines.errors import InputError
+from pipelines.flag_checks import check_seed
 from tf_relpos.config import PRESETS, TransformerConfig
 
 _MAX_LENGTH = 1 << 20  # of a side of a pair, in subwords

@@ -9,8 +9,9 @@ from pathlib import Path
 from pipelines.command_line import lasting_output, run
 from pipelines.config import HELD_OUT_TEXT, RunConfig
 from pipelines.corpora.text_files import check_file
-from pipelines.errors import InputError, check_positive
+from pipelines.errors import InputError
 from pipelines.files.pictures import check_can_draw
+from pipelines.flag_checks import check_positive
 from pipelines.flag_parser import early_flags, given_flags
 from pipelines.generalization.defaults import CUTOFFS, commands_config
 from pipelines.importing import load_keras

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.command_line import run
-from pipelines.errors import InputError, check_files
+from pipelines.errors import InputError
 from pipelines.files.atomic import check_files_writable
 from pipelines.files.pictures import check_can_draw
+from pipelines.flag_checks import check_files
 from pipelines.flag_parser import checkpoint_flag, parse_flags
 from pipelines.importing import load_keras
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from pipelines.command_line import lasting_output, run
-from pipelines.errors import InputError, check_positive
+from pipelines.errors import InputError
+from pipelines.flag_checks import check_positive
 from pipelines.reproduction.command import make_table
 from pipelines.reproduction.tables import DECIDED, TABLES
 from pipelines.training.flags import StartFlags, parse

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipelines.command_line import lasting_output, run
-from pipelines.errors import InputError, check_files, check_positive
+from pipelines.errors import InputError
 from pipelines.files.atomic import check_files_writable
 from pipelines.files.locks import exclusive
 from pipelines.files.pictures import check_can_draw, check_picture, save_figure
 from pipelines.files.records import settings_with_model, write_json
+from pipelines.flag_checks import check_files, check_positive
 from pipelines.flag_parser import parse_sections
 from pipelines.graphs.config import ModelConfig, TrainingConfig
 from pipelines.importing import load_keras

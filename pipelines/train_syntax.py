@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.command_line import lasting_output, run
-from pipelines.errors import check_files, check_positive
 from pipelines.files.atomic import check_files_writable
 from pipelines.files.locks import exclusive_file
 from pipelines.files.pictures import check_can_draw, check_picture, save_figure
+from pipelines.flag_checks import check_files, check_positive
 from pipelines.flag_parser import parse_sections
 from pipelines.graphs.config import ModelConfig
 from pipelines.importing import load_keras

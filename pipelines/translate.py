@@ -14,7 +14,8 @@ from typing import cast
 
 from pipelines.command_line import run
 from pipelines.corpora.text_files import read_standard_input
-from pipelines.errors import InputError, check_positive
+from pipelines.errors import InputError
+from pipelines.flag_checks import check_positive
 from pipelines.flag_parser import checkpoint_flag, parse_flags
 from pipelines.progress import progress
 from pipelines.translators.base import (

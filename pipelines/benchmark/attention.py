@@ -20,8 +20,9 @@ from pipelines.benchmark.measuring import (
     write_results,
 )
 from pipelines.command_line import run
-from pipelines.errors import InputError, check_positive
+from pipelines.errors import InputError
 from pipelines.files.markdown import table_of
+from pipelines.flag_checks import check_positive
 from pipelines.flag_parser import parse_flags
 from tf_relpos.config import IMPLEMENTATIONS
 
@@ -112,10 +113,10 @@ def markdown(results: Mapping[str, Any]) -> str:
     return table_of(head, rows)
 
 
-def share_of_best(results: Mapping[str, Any], within: float = 1.1) -> float:
-    """At which share of the points `auto` takes at most so many times the time of the fastest."""
+def share_of_best(results: Mapping[str, Any]) -> float:
+    """At which share of the points `auto` takes at most 1.1 times the time of the fastest."""
     ratios_ = [record["over_plain"] for record in results["ratios"]]
-    return sum(r["auto"] <= within * min(r.values()) for r in ratios_) / len(ratios_)
+    return sum(r["auto"] <= 1.1 * min(r.values()) for r in ratios_) / len(ratios_)
 
 
 def _points(flags: Benchmark) -> Iterator[dict[str, Any]]:

@@ -28,7 +28,8 @@ from pipelines.benchmark.measuring import (
 )
 from pipelines.command_line import run
 from pipelines.corpora.text_files import read_lines
-from pipelines.errors import InputError, check_positive
+from pipelines.errors import InputError
+from pipelines.flag_checks import check_positive
 from pipelines.flag_parser import parse_flags
 from pipelines.run.directory import RunDirectory
 from pipelines.run.metrics import bleu

@@ -18,7 +18,8 @@ from typing import Any, Literal
 from pipelines.benchmark.measuring import ratios, seconds_in_turns, settings_of, write_results
 from pipelines.command_line import run
 from pipelines.config import default_config
-from pipelines.errors import InputError, check_positive
+from pipelines.errors import InputError
+from pipelines.flag_checks import check_positive
 from pipelines.flag_parser import parse_flags
 from pipelines.importing import load_jax
 from tf_relpos.config import TransformerConfig

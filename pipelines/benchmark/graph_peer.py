@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from pipelines.benchmark.measuring import ratios, settings_of, take_one_thread, write_results
 from pipelines.command_line import run
-from pipelines.errors import InputError, check_positive
+from pipelines.errors import InputError
+from pipelines.flag_checks import check_positive
 from pipelines.flag_parser import parse_flags
 from pipelines.graphs.config import ModelConfig, TrainingConfig
 from pipelines.importing import import_optional, load_keras

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from pipelines.benchmark.measuring import forward_and_backward, settings_of, write_results
 from pipelines.benchmark.peak_memory import check_can_be_measured, in_a_process, megabytes_more
 from pipelines.command_line import run
-from pipelines.errors import InputError, check_positive
+from pipelines.errors import InputError
+from pipelines.flag_checks import check_positive
 from pipelines.flag_parser import parse_flags
 
 if TYPE_CHECKING:

@@ -36,7 +36,8 @@ from pipelines.benchmark.measuring import ratios, settings_of, write_results
 from pipelines.benchmark.paused_process import PausedProcess
 from pipelines.command_line import run
 from pipelines.config import CorpusConfig, RunConfig, default_config
-from pipelines.errors import InputError, check_positive
+from pipelines.errors import InputError
+from pipelines.flag_checks import check_positive
 from pipelines.flag_parser import parse_flags
 from pipelines.importing import load_keras
 

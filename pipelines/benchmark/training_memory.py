@@ -23,7 +23,7 @@ from pipelines.benchmark.peak_memory import (
     peak_tensor_megabytes,
 )
 from pipelines.command_line import run
-from pipelines.errors import check_positive
+from pipelines.flag_checks import check_positive
 from pipelines.flag_parser import parse_flags
 
 _UPDATES = 3  # the first one compiles

@@ -26,8 +26,9 @@ from pipelines.benchmark.measuring import (
 )
 from pipelines.command_line import run
 from pipelines.corpora.text_files import read_lines
-from pipelines.errors import InputError, check_positive, quoted
+from pipelines.errors import InputError, quoted
 from pipelines.exporters.web_page import SOURCES, install_packages
+from pipelines.flag_checks import check_positive
 from pipelines.flag_parser import parse_flags
 from pipelines.translators.packed_model import PACKED_NAME
 from pipelines.translators.tflite import TFLiteTranslator

@@ -21,7 +21,8 @@ from pipelines.benchmark.measuring import (
 from pipelines.benchmark.memory import megabytes_of
 from pipelines.benchmark.peak_memory import check_can_be_measured, in_a_process
 from pipelines.command_line import run
-from pipelines.errors import InputError, check_positive
+from pipelines.errors import InputError
+from pipelines.flag_checks import check_positive
 from pipelines.flag_parser import parse_flags
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import keras
 from pipelines.classification.config import ModelConfig, TrainingConfig
 from pipelines.classification.models import POSITIONS, build
 from pipelines.classification.tasks import TASKS, Examples, Task, explained
-from pipelines.errors import check_finite
 from pipelines.files.records import settings_with_model
+from pipelines.flag_checks import check_finite
 from pipelines.progress import progress
 from pipelines.training.kept_runs import KeptRuns, circumstances
 from pipelines.training.schedule import warmup_then_cosine

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from simple_parsing import choice
 
-from pipelines.errors import InputError, check_heads, check_learning_rate, check_positive
+from pipelines.errors import InputError
+from pipelines.flag_checks import check_heads, check_learning_rate, check_positive
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +75,15 @@ def settings_with_model(model: Any, training: Any) -> dict[str, Any]:
     """Two dataclasses as a record tells them: the fields of the second, and the first below
     "model"."""
     return {"model": dataclasses.asdict(model), **dataclasses.asdict(training)}
+
+
+def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
+    """The first setting that is another, perhaps of a table inside: "name was a, got b"."""
+    for name in dict.fromkeys([*now, *before]):
+        known, value = before.get(name), now.get(name)
+        if isinstance(known, Mapping) and isinstance(value, Mapping):
+            if inner := difference(known, value):
+                return inner
+        elif known != value:
+            return f"{name} was {known}, got {value}"
+    return None

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from simple_parsing import choice
 
-from pipelines.errors import (
-    InputError,
+from pipelines.errors import InputError
+from pipelines.flag_checks import (
     check_dropout,
     check_heads,
     check_learning_rate,

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
-from pipelines.errors import InputError, check_finite, difference, first_line
+from pipelines.errors import InputError, first_line
 from pipelines.files.atomic import new_file
-from pipelines.files.records import read_json, settings_with_model, write_json
+from pipelines.files.records import difference, read_json, settings_with_model, write_json
+from pipelines.flag_checks import check_finite
 from pipelines.graphs.batches import batches, plan
 from pipelines.graphs.config import ModelConfig, TrainingConfig
 from pipelines.graphs.graph import Graph, Task

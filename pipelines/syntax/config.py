@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pipelines.errors import InputError, check_learning_rate, check_positive
+from pipelines.errors import InputError
+from pipelines.flag_checks import check_learning_rate, check_positive
 from pipelines.graphs.config import ModelConfig
 
 MODEL = ModelConfig(layers=2)  # of the encoder, and as many of the decoder

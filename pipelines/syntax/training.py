@@ -14,8 +14,8 @@ import numpy as np
 import sacrebleu
 import tensorflow as tf
 
-from pipelines.errors import check_finite
 from pipelines.files.records import settings_with_model
+from pipelines.flag_checks import check_finite
 from pipelines.graphs.batches import plan
 from pipelines.graphs.config import ModelConfig
 from pipelines.graphs.training import compile_model

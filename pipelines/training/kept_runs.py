@@ -8,8 +8,8 @@ from typing import Any
 
 import keras
 
-from pipelines.errors import InputError, difference
-from pipelines.files.records import read_json, write_json
+from pipelines.errors import InputError
+from pipelines.files.records import difference, read_json, write_json
 from pipelines.training.devices import description
 
 

@@ -1,10 +1,8 @@
-"""Exceptions in one line, and what is checked of flags."""
-
-from types import SimpleNamespace
+"""Exceptions in one line."""
 
 import pytest
 
-from pipelines.errors import InputError, check_files, first_line, reason_of
+from pipelines.errors import first_line, reason_of
 
 
 @pytest.mark.parametrize(
@@ -41,13 +39,3 @@ def test_reason_of_an_error_of_tensorflow():
     assert reason_of(failed.value) == "value must be below 3 got 5"
     assert reason_of(tf.errors.UnknownError(None, None, "")) != ""
     assert reason_of(OSError(28, "No space")) == "[Errno 28] No space"
-
-
-def test_only_what_is_given_must_be_a_file(tmp_path, monkeypatch):
-    """Whatever else the directory has that a command runs in."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("x", "None", "output"):
-        (tmp_path / name).mkdir()
-    check_files(SimpleNamespace(output=None, picture="new.svg"), "output", "picture")
-    with pytest.raises(InputError, match="^picture must be a file, got a directory, x$"):
-        check_files(SimpleNamespace(output=None, picture="x"), "output", "picture")
