@@ -26,6 +26,7 @@ FLOORS = (
     {"config", "data"},
     {"corpora", "files"},
     {"command_line", "config_file", "flag_parser", "importing", "progress"},
+    {"flag_checks"},
     {"errors", "allocator", "interruption"},
 )
 FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}

@@ -6,24 +6,28 @@ The axes are those of `tf_relpos.relation_ops`, the `relations` those of `tf_rel
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+import keras
 from keras import ops
 
 from tf_relpos import bucketed
 from tf_relpos.compatibility import additive_gradients, additive_scores
 from tf_relpos.custom_gradients import with_gradient
 from tf_relpos.execution import is_for_xla_on_cpu, may_train, picks_in_place, runs_eagerly
+from tf_relpos.fused_passes import are_fused, fused, fused_passes
+from tf_relpos.label_sums import add_by_label, with_lengths_of, without_lengths
 from tf_relpos.relation_ops import choose_implementation, relation_scores, relation_values
 from tf_relpos.relations import Relations, tensors_of
 from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import (
-    Shape,
     Tensor,
     exact_dtype,
     heads_first,
     heads_last,
+    row_sums,
     shape_of,
     times_transposed,
     transposed_times,
@@ -33,8 +37,13 @@ from tf_relpos.tensor_ops import (
 # a graph that does not know B those of one sentence.
 MOST_KEPT = 1 << 28
 
-# Pairs of a sentence, T S, from and up to which one gradient pays in what XLA compiles.
+# Pairs of a sentence, T S, from and up to which one gradient pays in what XLA compiles, and up to
+# which in graphs where it compiles passes alone.
 FEWEST_IN_XLA, MOST_IN_XLA = 128 * 128, 1024 * 1024
+MOST_FUSED = 2048 * 2048
+
+# Elements of the weights of all pairs from which passes are worth being compiled for one shape.
+FEWEST_FUSED = 1 << 20
 
 
 class Attention(NamedTuple):
@@ -97,7 +106,16 @@ class Attention(NamedTuple):
         scores = times_transposed(query, self.key)
         if table is None:
             return scores
+        if self._is_picked(table):
+            return add_by_label(scores, *bucketed.scores_by_label(query, relations, table))
         return scores + relation_scores(query, relations, table, self.implementation)
+
+    def _is_picked(self, table: Tensor) -> bool:
+        """Whether numbers by label, of which each pair has one, are picked for the pairs."""
+        if not isinstance(self.relations, RelativePositions):
+            return False
+        chosen = choose_implementation(self.implementation, self.relations, table)
+        return chosen == "bucketed"
 
     def exact_weights(self) -> Tensor:
         """The softmax of Eq. 4, `[N, B, T, S]`, in single precision at least."""
@@ -128,6 +146,7 @@ class Attention(NamedTuple):
         by_attended: Tensor,
         by_returned: Tensor | None = None,
         means: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> tuple[list[Tensor], list[Tensor]]:
         """Gradients by the query; and by key, value and tables.
 
@@ -135,32 +154,36 @@ class Attention(NamedTuple):
             exact: the weights, as `results` gives them.
             by_attended: the gradient by the attended values.
             by_returned: that by the weights, if there is any.
-            means: see `centred`.
+            means: see `softmax_gradient`.
+            weights: `exact` in the precision of the query, if they are at hand.
         """
-        used = dropped(ops.cast(exact, self.query.dtype), self.dropout_mask)
-        by_weights = times_transposed(by_attended, self.value)
-        added = None
-        if "value" in self.tables:
-            has_one_label = isinstance(self.relations, RelativePositions)
-            if means is not None and has_one_label and self.dropout_mask is None:
-                added, means = -means, None  # what a pair gets of its label takes the mean along
-            labelled = self.relations, self.tables["value"]
-            if added is None:
-                by_weights += relation_scores(by_attended, *labelled, self.implementation)
-            else:
-                by_weights += bucketed.scores(by_attended, *labelled, added)
-        by_weights = dropped(by_weights, self.dropout_mask)
-        if by_returned is not None:
-            by_weights += by_returned
-        if added is None:
-            by_weights = centred(exact, by_weights, means)
-        by_scores = softmax_gradient(exact, by_weights, self.query.dtype)
+        if weights is None:
+            weights = ops.cast(exact, self.query.dtype)
+        used = dropped(weights, self.dropout_mask)
+        by_scores = self._softmax_gradient(exact, by_attended, by_returned, means)
         by_query, by_key, *by_tables = self._score_gradients(by_scores)
         by_value = transposed_times(used, by_attended)
         if "value" in self.tables:
             table = self.tables["value"]
             by_tables.append(bucketed.value_gradient(used, by_attended, self.relations, table))
         return [by_query], [by_key, by_value, *by_tables]
+
+    def _softmax_gradient(
+        self, exact: Tensor, by_attended: Tensor, by_returned: Tensor | None, means: Tensor | None
+    ) -> Tensor:
+        """The gradient by the scores; see `gradients`."""
+        by_weights = times_transposed(by_attended, self.value)
+        if "value" in self.tables:
+            labelled = self.relations, self.tables["value"]
+            is_all = self.dropout_mask is None and by_returned is None
+            if is_all and self._is_picked(self.tables["value"]):
+                per_label, positions = bucketed.scores_by_label(by_attended, *labelled)
+                return labelled_softmax_gradient(exact, by_weights, per_label, positions, means)
+            by_weights += relation_scores(by_attended, *labelled, self.implementation)
+        by_weights = dropped(by_weights, self.dropout_mask)
+        if by_returned is not None:
+            by_weights += by_returned
+        return softmax_gradient(exact, by_weights, means)
 
     def _score_gradients(self, by_scores: Tensor) -> list[Tensor]:
         """Of `scores`, by query, key and all tables but that of values."""
@@ -178,9 +201,9 @@ class Attention(NamedTuple):
 
 def has_one_gradient(attention: Attention, training: Any, in_blocks: bool) -> bool:
     """Whether to `attend_at_once`: in TensorFlow's graphs for training on CPUs, by bucketing, in
-    single precision. Half precision would lose some, and eager weights would not tell what they
-    were made from, for a second derivative. In what XLA compiles with positions alone, of known
-    sizes within bounds.
+    half precision where passes are fused. Eager weights would not tell what they were made from,
+    for a second derivative. In what XLA compiles, in single precision, with positions alone, of
+    known sizes within bounds.
 
     Args:
         attention: of all queries, by the product, without dropout.
@@ -188,31 +211,46 @@ def has_one_gradient(attention: Attention, training: Any, in_blocks: bool) -> bo
         in_blocks: whether queries would go in blocks else.
     """
     query, key = attention.query, attention.key
-    is_exact = query.dtype == exact_dtype(query)
-    if not (is_exact and may_train(training)) or runs_eagerly(query):
+    if not may_train(training) or runs_eagerly(query):
         return False
+    sizes = _sizes(query, key)
+    is_kept = sizes is not None and math.prod(sizes) <= MOST_KEPT
+    is_exact = query.dtype == exact_dtype(query)
     if is_for_xla_on_cpu():
         of_positions = isinstance(attention.relations, RelativePositions)
-        if not (of_positions and _pays_in_xla(query.shape, key.shape[2], in_blocks)):
+        pays = sizes is not None and FEWEST_IN_XLA <= sizes[1] <= MOST_IN_XLA
+        if not (is_exact and of_positions and pays) or in_blocks and not is_kept:
             return False
-    elif in_blocks or picks_in_place():
+    elif picks_in_place():
         return False
+    else:
+        is_fused = _is_fused(query, key)
+        pays = is_fused and sizes is not None and sizes[1] <= MOST_FUSED
+        if not (is_exact or is_fused) or in_blocks and not (is_kept and pays):
+            return False
     return {"bucketed"} == {
         choose_implementation(attention.implementation, attention.relations, table)
         for table in attention.tables.values()
     }
 
 
-def _pays_in_xla(query: Shape, S: int | None, in_blocks: bool) -> bool:
-    """Whether sizes are known and within bounds, and the weights of all pairs, where queries would
-    go in blocks else, not too many to be kept."""
-    N, B, T, _ = query
+def _sizes(query: Tensor, key: Tensor) -> tuple[int, int] | None:
+    """N B and T S, if a graph knows them."""
+    N, B, T, _ = query.shape
+    S = key.shape[2]
     if N is None or B is None or T is None or S is None:
-        return False
-    pairs = T * S
-    if not FEWEST_IN_XLA <= pairs <= MOST_IN_XLA:
-        return False
-    return not in_blocks or N * B * pairs <= MOST_KEPT
+        return None
+    return N * B, T * S
+
+
+def _is_fused(query: Tensor, key: Tensor) -> bool:
+    """Whether XLA compiles passes over all pairs in a graph: within `fused_passes`, and where the
+    graph knows sizes, so that it compiles once, and they are large enough for that to pay."""
+    if are_fused():
+        return True
+    sizes = _sizes(query, key)
+    is_large = sizes is not None and math.prod(sizes) >= FEWEST_FUSED
+    return is_large and keras.backend.backend() == "tensorflow" and not picks_in_place()
 
 
 def attend_at_once(attention: Attention) -> Tensor:
@@ -223,18 +261,24 @@ def attend_at_once(attention: Attention) -> Tensor:
     by label, of which every pair gets one.
     """
     inputs, unpacked = attention.packed()
+    query = attention.query
+    is_exact = query.dtype == exact_dtype(query)
+    is_fused = _is_fused(query, attention.key)
 
     def attend(*inputs: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        attended, _, exact = unpacked(inputs).results()
+        with fused_passes(is_fused):
+            attended, weights, exact = unpacked(inputs).results()
         attended = heads_last(attended)  # as what comes next keeps it, too
-        return attended, (exact, attended)
+        return attended, (weights, exact, attended)
 
     def gradient(inputs: Any, saved: Any, by_attended: Tensor) -> list[Tensor]:
-        exact, attended = saved
-        means = heads_first(gradient_means(attended, by_attended))
-        by_query, by_others = unpacked(inputs).gradients(
-            exact, heads_first(by_attended), means=means
-        )
+        weights, exact, attended = saved
+        # Half precision, to which the result is rounded, would lose some.
+        means = heads_first(gradient_means(attended, by_attended)) if is_exact else None
+        with fused_passes(is_fused):
+            by_query, by_others = unpacked(inputs).gradients(
+                exact, heads_first(by_attended), means=means, weights=weights
+            )
         return [*by_query, *by_others]
 
     return with_gradient(attend, gradient, *inputs)
@@ -245,34 +289,66 @@ def dropped(weights: Tensor, dropout_mask: Tensor | None) -> Tensor:
     return weights if dropout_mask is None else weights * dropout_mask
 
 
-def softmax_gradient(exact: Tensor, by_weights: Tensor, dtype: Any) -> Tensor:
-    """The gradient by the scores of Eq. 4, as precise as the weights are.
-
-    Args:
-        exact: the weights, `[N, B, T, S]`.
-        by_weights: the gradient by them, `centred`.
-        dtype: of what is given back.
-    """
-    return ops.cast(exact * ops.cast(by_weights, exact.dtype), dtype)
-
-
-def centred(exact: Tensor, by_weights: Tensor, means: Tensor | None = None) -> Tensor:
-    """The gradient by the weights without its mean, as `softmax_gradient` takes it.
+def softmax_gradient(exact: Tensor, by_weights: Tensor, means: Tensor | None = None) -> Tensor:
+    """The gradient by the scores of Eq. 4, computed as precisely as the weights are.
 
     Args:
         exact: the weights, `[N, B, T, S]`.
         by_weights: the gradient by them.
         means: for each query the mean of `by_weights`, weighted by `exact`, `[N, B, T, 1]`, if
             `gradient_means` has found it.
+
+    Returns:
+        `[N, B, T, S]` of the type of `by_weights`.
     """
-    by_weights = ops.cast(by_weights, exact.dtype)
+    # In single precision no pass is saved that is not one for XLA's result.
+    is_half = by_weights.dtype != exact.dtype
+    function = fused(_softmax_gradient) if is_half else _softmax_gradient
+    return function(exact, by_weights, means)
+
+
+def _softmax_gradient(exact: Tensor, by_weights: Tensor, means: Tensor | None) -> Tensor:
+    total = ops.cast(by_weights, exact.dtype)
     if means is None:
-        means = ops.sum(by_weights * exact, axis=-1, keepdims=True)
-    return by_weights - means
+        means = row_sums(total * exact)
+    return ops.cast(exact * (total - means), by_weights.dtype)
+
+
+def labelled_softmax_gradient(
+    exact: Tensor,
+    by_weights: Tensor,
+    per_label: Tensor,
+    positions: RelativePositions,
+    means: Tensor | None = None,
+) -> Tensor:
+    """`softmax_gradient` of `by_weights` plus what each pair gets of its label.
+
+    Args:
+        exact, by_weights, means: see there.
+        per_label, positions: see `tf_relpos.label_sums.add_by_label`.
+    """
+    if means is not None:
+        per_label -= ops.cast(means, per_label.dtype)  # all pairs take it along with their label
+    function = fused(_labelled_softmax_gradient)
+    return function(exact, by_weights, per_label, without_lengths(positions), means is None)
+
+
+def _labelled_softmax_gradient(
+    exact: Tensor,
+    by_weights: Tensor,
+    per_label: Tensor,
+    positions: RelativePositions,
+    has_mean: bool,
+) -> Tensor:
+    total = add_by_label(by_weights, per_label, with_lengths_of(by_weights, positions))
+    total = ops.cast(total, exact.dtype)
+    if has_mean:
+        total -= row_sums(total * exact)
+    return ops.cast(exact * total, by_weights.dtype)
 
 
 def gradient_means(attended: Tensor, by_attended: Tensor) -> Tensor:
-    """What `centred` subtracts, `[N, B, T, 1]`, without a look at the pairs: Eq. 3 is
+    """What `softmax_gradient` subtracts, `[N, B, T, 1]`, without a look at the pairs: Eq. 3 is
     linear in the weights, so that their mean gradient is `z_i` times its own (Dao et al. 2022,
     section B.2).
 

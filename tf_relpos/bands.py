@@ -24,7 +24,6 @@ from keras import ops
 from tf_relpos.attention import (
     MOST_KEPT,
     Attention,
-    centred,
     dropped,
     gradient_means,
     softmax_gradient,
@@ -217,7 +216,7 @@ class _BandAttention(NamedTuple):
         those of `centred`."""
         used = dropped(ops.cast(exact, self.query.dtype), self.dropout_mask)
         by_weights = dropped(self._product(by_attended, self.values), self.dropout_mask)
-        by_scores = softmax_gradient(exact, centred(exact, by_weights, means), self.query.dtype)
+        by_scores = softmax_gradient(exact, by_weights, means)
         by_query = ops.matmul(by_scores, self._joined(self.keys))
         by_key = transposed_times(by_scores, self.query)
         by_value = transposed_times(used, by_attended)

@@ -22,21 +22,15 @@ from tf_relpos.tensor_ops import Tensor, shape_of, transposed_times
 FEW = 64
 
 
-def scores(
-    query: Tensor, relations: Relations, table: Tensor, added: Tensor | None = None
-) -> Tensor:
-    """See `tf_relpos.relation_ops.relation_scores`.
+def scores(query: Tensor, relations: Relations, table: Tensor) -> Tensor:
+    """See `tf_relpos.relation_ops.relation_scores`."""
+    return pick_by_label(*scores_by_label(query, relations, table))
 
-    Args:
-        query, relations, table: see there.
-        added: a number of each query, `[N, B, T, 1]`, that each of its pairs scores beside; for
-            relations with one label for each pair.
-    """
+
+def scores_by_label(query: Tensor, relations: Relations, table: Tensor) -> tuple[Tensor, Relations]:
+    """What `scores` picks, `[N, B, T, R]`, and by which labels."""
     relations, table = _within_reach(relations, table)
-    per_label = _times(query, ops.swapaxes(table, -1, -2))
-    if added is not None:
-        per_label += ops.cast(added, per_label.dtype)
-    return pick_by_label(per_label, relations)
+    return _times(query, ops.swapaxes(table, -1, -2)), relations
 
 
 def values(weights: Tensor, relations: Relations, table: Tensor) -> Tensor:

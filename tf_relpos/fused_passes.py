@@ -14,13 +14,16 @@ from typing import Any
 
 import keras
 
+from tf_relpos.execution import is_for_xla_on_cpu
+
 _are_fused: ContextVar[bool] = ContextVar("are_fused", default=False)
 
 
 @contextlib.contextmanager
 def fused_passes(are_wanted: bool = True) -> Iterator[None]:
     """Has XLA compile what is bound by memory in a graph for training that is made in this context,
-    on TensorFlow: layer normalization and dropout. What `made_once` is given is a function of the
+    on TensorFlow: layer normalization, dropout, and what attention does with numbers of all pairs
+    beside products. What `made_once` is given is a function of the
     graph, that of gradients if they are asked for in this context.
 
     XLA compiles for each shape that occurs. That pays where there are few and each comes often, as
@@ -34,8 +37,10 @@ def fused_passes(are_wanted: bool = True) -> Iterator[None]:
 
 
 def are_fused() -> bool:
-    """Whether this is within `fused_passes`, on TensorFlow."""
-    return _are_fused.get() and keras.backend.backend() == "tensorflow"
+    """Whether this is within `fused_passes`, on TensorFlow, and not compiled by XLA anyway."""
+    if not _are_fused.get() or keras.backend.backend() != "tensorflow":
+        return False
+    return not is_for_xla_on_cpu()
 
 
 def fused(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ Axes: N heads, B batch, T query positions, S key positions, H head size, R label
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -19,10 +20,10 @@ from keras import ops
 
 from tf_relpos.custom_gradients import with_gradient
 from tf_relpos.execution import picks_in_place
-from tf_relpos.fused_passes import made_once
+from tf_relpos.fused_passes import are_fused, fused, made_once
 from tf_relpos.relations import Relations, is_shared, tensors_of
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import Tensor, exact_dtype, int32_labels, rows_at, shape_of
+from tf_relpos.tensor_ops import Tensor, exact_dtype, int32_labels, row_sums, rows_at, shape_of
 
 CACHE_LINE = 64  # bytes
 
@@ -33,7 +34,8 @@ def pick_by_label(per_label: Tensor, relations: Relations) -> Tensor:
     tensors, from_tensors = tensors_of(relations)
 
     def pick(per_label: Tensor, *tensors: Tensor) -> tuple[Tensor, None]:
-        return made_once(_pick)(per_label, from_tensors(*tensors)), None
+        relations = from_tensors(*tensors)
+        return _one_pass(relations)(_pick)(per_label, relations), None
 
     def gradient(inputs: Any, saved: None, by_pair: Tensor) -> tuple[Tensor]:
         _, *tensors = inputs
@@ -47,13 +49,54 @@ def sum_by_label(per_pair: Tensor, relations: Relations, num_labels: int) -> Ten
     tensors, from_tensors = tensors_of(relations)
 
     def add(per_pair: Tensor, *tensors: Tensor) -> tuple[Tensor, None]:
-        return made_once(_sum)(per_pair, from_tensors(*tensors), num_labels), None
+        relations = from_tensors(*tensors)
+        return _one_pass(relations)(_sum)(per_pair, relations, num_labels), None
 
     def gradient(inputs: Any, saved: None, by_label: Tensor) -> tuple[Tensor]:
         _, *tensors = inputs
         return (pick_by_label(by_label, from_tensors(*tensors)),)
 
     return with_gradient(add, gradient, per_pair, *tensors)
+
+
+def add_by_label(per_pair: Tensor, per_label: Tensor, positions: RelativePositions) -> Tensor:
+    """`per_pair` plus, for every pair, the number of its label. Within `fused_passes` it is one
+    pass, in single precision at least."""
+    if not are_fused():
+        return per_pair + pick_by_label(per_label, positions)
+    num_labels, dtype = shape_of(per_label)[-1], per_pair.dtype
+    tensors, from_tensors = tensors_of(positions)
+
+    def add(per_pair: Tensor, per_label: Tensor, *tensors: Tensor) -> tuple[Tensor, None]:
+        return fused(_added)(per_pair, per_label, without_lengths(from_tensors(*tensors))), None
+
+    def gradient(inputs: Any, saved: None, by_sums: Tensor) -> tuple[Tensor, Tensor]:
+        by_pair = ops.cast(by_sums, dtype)
+        return by_pair, sum_by_label(by_pair, from_tensors(*inputs[2:]), num_labels)
+
+    return with_gradient(add, gradient, per_pair, per_label, *tensors)
+
+
+def _one_pass(relations: Relations) -> Callable[..., Any]:
+    """How a function of such labels is made in a graph for training."""
+    return fused if isinstance(relations, RelativePositions) else made_once
+
+
+def without_lengths(positions: RelativePositions) -> RelativePositions:
+    """For what sees the pairs themselves: XLA would compile anew for each value of T and S."""
+    return positions._replace(query_length=0, key_length=0)
+
+
+def with_lengths_of(per_pair: Tensor, positions: RelativePositions) -> RelativePositions:
+    """`[N, B, T, S]` and positions `without_lengths`: with these."""
+    T, S = shape_of(per_pair)[2:]
+    return positions._replace(query_length=T, key_length=S)
+
+
+def _added(per_pair: Tensor, per_label: Tensor, positions: RelativePositions) -> Tensor:
+    exact = exact_dtype(per_pair)
+    picked = _pick(per_label, with_lengths_of(per_pair, positions))
+    return ops.cast(per_pair, exact) + ops.cast(picked, exact)
 
 
 def _pick(per_label: Tensor, relations: Relations) -> Tensor:
@@ -107,15 +150,16 @@ def _pick_in_place(per_label: Tensor, positions: RelativePositions) -> Tensor:
 def _sum_in_place(per_pair: Tensor, positions: RelativePositions) -> Tensor:
     """See `sum_positions`."""
     k = positions.max_relative_position
-    T, S = shape_of(per_pair)[2:]
+    N, B, T, S = shape_of(per_pair)
     if isinstance(k, int) and k == 0:
         return _total(per_pair, axis=-1)
     distances, keys, is_there = _distances(positions, T, S)
     left = _total(ops.where(distances <= -k, per_pair, 0), axis=-1)
     right = _total(ops.where(distances >= k, per_pair, 0), axis=-1)
-    places = ops.clip(keys, 0, S - 1)
-    near = ops.take_along_axis(per_pair, ops.expand_dims(places, (0, 1)), axis=-1)
-    near = ops.where(is_there, near, 0)
+    places = ops.clip(keys, 0, S - 1) + S * ops.expand_dims(ops.arange(T, dtype="int32"), 1)
+    per_sentence = ops.reshape(per_pair, (N * B, T * S))
+    near = ops.take(per_sentence, ops.reshape(places, (-1,)), axis=1)
+    near = ops.where(is_there, ops.reshape(near, (N, B, *shape_of(places))), 0)
     return ops.concatenate([left, near, right], axis=-1)
 
 
@@ -204,7 +248,8 @@ def sum_positions(pairs: Tensor, positions: RelativePositions) -> Tensor:
 
 def _total(pairs: Tensor, axis: int) -> Tensor:
     """Their sum, of which half precision would lose what is small beside it."""
-    sums = ops.sum(ops.cast(pairs, exact_dtype(pairs)), axis=axis, keepdims=True)
+    exact = ops.cast(pairs, exact_dtype(pairs))
+    sums = row_sums(exact) if axis == -1 else ops.sum(exact, axis=axis, keepdims=True)
     return ops.cast(sums, pairs.dtype)
 
 

@@ -25,6 +25,7 @@ from tf_relpos import (
     RelativeMultiHeadAttention,
     attention,
     edge_attention,
+    fused_passes,
     query_blocks,
 )
 from tf_relpos.query_blocks import lengths_up_to
@@ -57,38 +58,65 @@ def known(arrays):
 
 
 @pytest.fixture
+def compiled(monkeypatch):
+    """The names of the passes that XLA compiles in graphs."""
+    names, function = [], fused_passes._function
+
+    def made(passes, is_compiled):
+        names.extend([passes.__name__] if is_compiled else [])
+        return function(passes, is_compiled)
+
+    monkeypatch.setattr(fused_passes, "_function", made)
+    return names
+
+
+@pytest.fixture
 def from_any_length(monkeypatch):
-    """XLA's graphs take it for few pairs as well."""
+    """XLA takes few pairs as well, in its own graphs, and in others where passes are "fused"."""
     monkeypatch.setattr(attention, "FEWEST_IN_XLA", 1)
 
 
-IN_GRAPHS = pytest.mark.parametrize("mode", ["graph", "xla"])
+def graph_of(mode, monkeypatch):
+    """The mode of `compile_function`, in which passes over few pairs are fused, too, or are not."""
+    monkeypatch.setattr(attention, "FEWEST_FUSED", 1 if mode == "fused" else 1 << 40)
+    return "graph" if mode == "fused" else mode
+
+
+IN_GRAPHS = pytest.mark.parametrize("mode", ["graph", "fused", "xla"])
+PASSES = {"_added", "_labelled_softmax_gradient", "_sum"}
 
 
 @pytest.mark.parametrize(
     ("mode", "longest"),
-    [("graph", None), ("graph", T), ("xla", None)],
-    ids=["known", "told the longest", "xla"],
+    [("graph", None), ("graph", T), ("fused", None), ("fused", T), ("xla", None)],
+    ids=["known", "told the longest", "fused", "fused, told the longest", "xla"],
 )
 @pytest.mark.parametrize("shared", [True, False], ids=["shared", "per_head"])
-def test_values_and_gradients_equal_the_oracle(rng, shared, mode, longest, taken, from_any_length):
+def test_values_and_gradients_equal_the_oracle(
+    rng, monkeypatch, shared, mode, longest, taken, compiled, from_any_length
+):
     arrays = random_inputs(rng, B, T, S, D)
     mask = arrays["attention_mask"] = random_mask(rng, B, T, S)
     layer = build(rng, heads_share_relative_embedding=shared)
     expected = oracle(layer, arrays, position_labels(T, S, K), mask)
     shapes = None if longest else known(arrays)
-    runner = compile_runner(layer, mode, arrays, shapes, training=True)
-    with lengths_up_to(longest) if longest else contextlib.nullcontext():
+    runner = compile_runner(layer, graph_of(mode, monkeypatch), arrays, shapes, training=True)
+    with contextlib.ExitStack() as stack:
+        if longest:
+            stack.enter_context(lengths_up_to(longest))
+            stack.enter_context(fused_passes.fused_passes(mode == "fused"))
         check_against_oracle(layer, arrays, expected, runner)
     assert taken
+    assert set(compiled) == (PASSES if mode == "fused" else set())
 
 
 @IN_GRAPHS
 @pytest.mark.parametrize("term", ["relative_keys", "relative_values"])
-def test_one_term_alone(rng, term, mode, taken, from_any_length):
+def test_one_term_alone(rng, monkeypatch, term, mode, taken, from_any_length):
     arrays = random_inputs(rng, B, T, S, D)
     layer = build(rng, **{term: False})
     expected = oracle(layer, arrays, position_labels(T, S, K))
+    mode = graph_of(mode, monkeypatch)
     runner = compile_runner(layer, mode, arrays, known(arrays), training=True)
     check_against_oracle(layer, arrays, expected, runner)
     assert taken
@@ -97,20 +125,23 @@ def test_one_term_alone(rng, term, mode, taken, from_any_length):
 @pytest.mark.parametrize(
     "form", [(T, S), (B, T, S), (B, T, S, 3)], ids=["pair", "batch", "several"]
 )
-def test_any_labels(rng, form, taken):
+@pytest.mark.parametrize("mode", ["graph", "fused"])
+def test_any_labels(rng, monkeypatch, form, mode, taken):
     """Some pairs have no label, and some have several."""
+    mode = graph_of(mode, monkeypatch)
     arrays = random_inputs(rng, B, T, S, D)
     arrays["relations"] = rng.integers(-1, 5, form, dtype="int32")
     layer = build(rng, RelationAwareAttention, 5)
     expected = oracle(layer, arrays, arrays["relations"])
-    runner = compile_runner(layer, "graph", arrays, known(arrays), training=True)
+    runner = compile_runner(layer, mode, arrays, known(arrays), training=True)
     check_against_oracle(layer, arrays, expected, runner)
     assert taken
 
 
 @IN_GRAPHS
-def test_every_form_of_mask(rng, mode, taken, from_any_length):
+def test_every_form_of_mask(rng, monkeypatch, mode, taken, from_any_length):
     """And one by which a query sees nothing."""
+    mode = graph_of(mode, monkeypatch)
     arrays = random_inputs(rng, B, T, S, D)
     masks = every_form_of_mask(rng, B, N, T, S)
     masks["nothing"] = {"attention_mask": np.arange(T)[:, None] * np.ones(S) > 2}
@@ -128,7 +159,8 @@ def test_every_form_of_mask(rng, mode, taken, from_any_length):
 
 
 @IN_GRAPHS
-def test_second_derivatives(rng, mode, taken, from_any_length):
+def test_second_derivatives(rng, monkeypatch, mode, taken, from_any_length):
+    mode = graph_of(mode, monkeypatch)
     layer = build(rng)
     arrays = random_inputs(rng, B, T, S, D)
 
@@ -163,6 +195,67 @@ def test_where_it_is_not_taken(rng, mode, options, arguments, taken):
         arrays
     )
     assert not taken
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["known", "told the longest"])
+@pytest.mark.parametrize("is_labelled", [False, True], ids=["positions", "labels"])
+def test_half_precision_where_passes_are_fused(rng, monkeypatch, is_labelled, told, taken):
+    """As precise as what is composed of operations, each with its gradient."""
+    arrays = random_inputs(rng, B, T, S, D)
+    arrays["attention_mask"] = random_mask(rng, B, T, S)
+    if is_labelled:
+        arrays["relations"] = rng.integers(-1, 5, (T, S), dtype="int32")
+    cls = RelationAwareAttention if is_labelled else RelativeMultiHeadAttention
+    layer, exact = (
+        build(rng, cls, 5 if is_labelled else K, dtype=dtype)
+        for dtype in ("mixed_bfloat16", "float32")
+    )
+    exact.set_weights(layer.get_weights())
+    _, expected = compile_runner(exact, "eager", arrays, training=True)(arrays)
+    shapes = None if told else known(arrays)
+    errors = {}
+    for mode in ("graph", "fused"):
+        taken.clear()
+        graph = graph_of(mode, monkeypatch)
+        runner = compile_runner(layer, graph, arrays, shapes, training=True)
+        with lengths_up_to(T), fused_passes.fused_passes(told and mode == "fused"):
+            _, gradients = runner(arrays)
+        assert len(taken) == (mode == "fused")
+        errors[mode] = max(
+            np.linalg.norm(gradients[name].astype("float32") - gradient) / np.linalg.norm(gradient)
+            for name, gradient in expected.items()
+            if np.linalg.norm(gradient) > 1e-3  # of which the key's bias has none
+        )
+    assert errors["fused"] < max(1.25 * errors["graph"], 0.02)
+
+
+def test_where_it_is_taken_in_graphs(rng, taken, compiled, monkeypatch):
+    """Where queries would go in blocks, with passes that are fused, of known sizes in bounds."""
+    layer = build(rng)
+    whole, pairs = (B, T, D), N * B * T * T
+
+    def calls(sizes=whole):
+        taken.clear()
+        compiled.clear()
+        arrays = {"x": rng.normal(size=(B, T, D)).astype("float32")}
+        call = lambda a: layer(a["x"], a["x"], training=True)  # noqa: E731
+        compile_function(call, "graph", arrays, {"x": sizes})(arrays)
+        return len(taken), len(compiled) > 0
+
+    assert calls() == (1, False)
+    monkeypatch.setattr(attention, "FEWEST_FUSED", pairs)
+    assert calls() == (1, True)
+    monkeypatch.setattr(query_blocks, "WIDEST", 1)
+    assert calls() == (1, True)
+    assert calls((None, T, D)) == (0, False)
+    for name, most in (("MOST_KEPT", pairs - 1), ("MOST_FUSED", T * T - 1)):
+        with monkeypatch.context() as patched:
+            patched.setattr(attention, name, most)
+            assert calls() == (0, False)
+            patched.setattr(attention, name, most + 1)
+            assert calls() == (1, True)
+    monkeypatch.setattr(attention, "FEWEST_FUSED", pairs + 1)
+    assert calls() == (0, False)
 
 
 def test_where_it_is_taken_in_xla(rng, taken, monkeypatch):

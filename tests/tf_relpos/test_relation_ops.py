@@ -13,7 +13,7 @@ from tests.support.layer_checks import (
     gradient_function,
     to_numpy,
 )
-from tf_relpos import bucketed, fused_passes, label_sums, relation_ops
+from tf_relpos import fused_passes, label_sums, relation_ops
 from tf_relpos.relation_ops import choose_implementation
 from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import heads_first, heads_last
@@ -186,13 +186,33 @@ def test_a_label_given_twice_counts_twice(rng, implementation):
     assert_close(twice, 2 * once)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_what_is_added_to_all_pairs_of_a_query(rng, layout):
-    query, added = (heads_first(rng.normal(size=(B, T, N, n)).astype("float32")) for n in (H, 1))
-    table = rng.normal(size=(*LAYOUTS[layout], 2 * 2 + 1, H)).astype("float32")
-    arguments = query, RelativePositions(T, S, 2, 0), table
-    found = bucketed.scores(*arguments, added)
-    assert_close(found, to_numpy(bucketed.scores(*arguments)) + to_numpy(added))
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    "are_wanted", [False, pytest.param(True, marks=pytest.mark.tensorflow_only)]
+)
+def test_what_is_added_to_pairs(rng, are_wanted, dtype):
+    """Within `fused_passes` sums are not rounded to half precision."""
+    positions = RelativePositions(T, S, 2, 0)
+    per_pair, per_label, upstream = (
+        to_numpy(ops.cast(ops.cast(rng.normal(size=(N, B, T, columns)), dtype), "float32"))
+        for columns in (S, 5, S)
+    )
+
+    def call(tensors):
+        pair, label = (ops.cast(tensors[name], dtype) for name in ("pair", "label"))
+        with fused_passes.fused_passes(are_wanted):
+            return ops.cast(label_sums.add_by_label(pair, label, positions), "float32")
+
+    arrays = {"pair": per_pair, "label": per_label, "upstream": upstream}
+    gradients = gradient_function(call, ["pair", "label"])
+    found, by = compile_function(gradients, "graph", arrays)(arrays)
+    ids = np.broadcast_to(reference.position_labels(T, S, 2), (N, B, T, S))
+    tolerance = 1e-6 if dtype == "float32" else 0.02
+    expected = per_pair + np.take_along_axis(per_label, ids, -1)
+    assert_close(found, expected, 1e-6 if are_wanted else tolerance)
+    by_label = np.stack([np.sum(upstream * (ids == label), axis=-1) for label in range(5)], -1)
+    assert_close(by["pair"], upstream, tolerance)
+    assert_close(by["label"], by_label, tolerance)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
