@@ -200,10 +200,12 @@ class Attention(NamedTuple):
 
 
 def has_one_gradient(attention: Attention, training: Any, in_blocks: bool) -> bool:
-    """Whether to `attend_at_once`: in TensorFlow's graphs for training on CPUs, by bucketing, in
-    half precision where passes are fused. Eager weights would not tell what they were made from,
-    for a second derivative. In what XLA compiles, in single precision, with positions alone, of
-    known sizes within bounds.
+    """Whether to `attend_at_once`: in TensorFlow's graphs for training on CPUs, by bucketing. Eager
+    weights would not tell what they were made from, for a second derivative.
+
+    In graphs in half precision, or without label vectors, where passes are fused; where queries
+    would go in blocks else, if these are of sizes that are known and within bounds, too. In what
+    XLA compiles in single precision, with positions, of such sizes.
 
     Args:
         attention: of all queries, by the product, without dropout.
@@ -213,25 +215,26 @@ def has_one_gradient(attention: Attention, training: Any, in_blocks: bool) -> bo
     query, key = attention.query, attention.key
     if not may_train(training) or runs_eagerly(query):
         return False
-    sizes = _sizes(query, key)
-    is_kept = sizes is not None and math.prod(sizes) <= MOST_KEPT
+    for table in attention.tables.values():
+        chosen = choose_implementation(attention.implementation, attention.relations, table)
+        if chosen != "bucketed":
+            return False
     is_exact = query.dtype == exact_dtype(query)
+    sizes = _sizes(query, key)
     if is_for_xla_on_cpu():
+        is_within = sizes is not None and FEWEST_IN_XLA <= sizes[1] <= MOST_IN_XLA
         of_positions = isinstance(attention.relations, RelativePositions)
-        pays = sizes is not None and FEWEST_IN_XLA <= sizes[1] <= MOST_IN_XLA
-        if not (is_exact and of_positions and pays) or in_blocks and not is_kept:
+        if not (is_exact and of_positions and is_within):
             return False
     elif picks_in_place():
         return False
     else:
         is_fused = _is_fused(query, key)
-        pays = is_fused and sizes is not None and sizes[1] <= MOST_FUSED
-        if not (is_exact or is_fused) or in_blocks and not (is_kept and pays):
+        is_within = is_fused and sizes is not None and sizes[1] <= MOST_FUSED
+        if not (is_fused or is_exact and attention.tables):
             return False
-    return {"bucketed"} == {
-        choose_implementation(attention.implementation, attention.relations, table)
-        for table in attention.tables.values()
-    }
+    is_kept = sizes is not None and math.prod(sizes) <= MOST_KEPT
+    return not in_blocks or (is_within and is_kept)
 
 
 def _sizes(query: Tensor, key: Tensor) -> tuple[int, int] | None:
@@ -265,7 +268,7 @@ def attend_at_once(attention: Attention) -> Tensor:
     is_exact = query.dtype == exact_dtype(query)
     is_fused = _is_fused(query, attention.key)
 
-    def attend(*inputs: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    def attend(*inputs: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor]]:
         with fused_passes(is_fused):
             attended, weights, exact = unpacked(inputs).results()
         attended = heads_last(attended)  # as what comes next keeps it, too

@@ -122,6 +122,18 @@ def test_one_term_alone(rng, monkeypatch, term, mode, taken, from_any_length):
     assert taken
 
 
+@pytest.mark.parametrize("mode", ["graph", "fused", "xla"])
+def test_without_labels(rng, monkeypatch, mode, taken, from_any_length):
+    """Where passes are fused."""
+    arrays = random_inputs(rng, B, T, S, D)
+    layer = build(rng, relative_keys=False, relative_values=False)
+    expected = oracle(layer, arrays)
+    graph = graph_of(mode, monkeypatch)
+    runner = compile_runner(layer, graph, arrays, known(arrays), training=True)
+    check_against_oracle(layer, arrays, expected, runner)
+    assert len(taken) == (mode == "fused")
+
+
 @pytest.mark.parametrize(
     "form", [(T, S), (B, T, S), (B, T, S, 3)], ids=["pair", "batch", "several"]
 )

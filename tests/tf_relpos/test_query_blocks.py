@@ -24,7 +24,12 @@ from tests.support.layer_checks import (
     to_numpy,
 )
 from tests.support.reference import position_labels
-from tf_relpos import RelationAwareAttention, RelativeMultiHeadAttention, query_blocks
+from tf_relpos import (
+    RelationAwareAttention,
+    RelativeMultiHeadAttention,
+    fused_passes,
+    query_blocks,
+)
 
 B, T, S, N, H, D = 2, 7, 5, 3, 11, 13
 FORMS = {"pair": (T, S), "batch": (B, T, S), "several": (B, T, S, 3)}
@@ -84,6 +89,9 @@ def test_values_and_gradients_equal_the_oracle(rng, mode, shared, implementation
         ("graph", "mixed_bfloat16", T * S),
         ("xla", "mixed_bfloat16", 1),
         ("xla", "float32", T * S),
+        ("fused", "float32", 1),
+        ("fused", "mixed_bfloat16", 1),
+        ("fused", "mixed_bfloat16", T * S),
     ],
     ids=lambda value: {1: "blocks", T * S: "whole"}.get(value, value),
 )
@@ -95,9 +103,11 @@ def test_whether_blocks_are_needed_may_turn_out_when_a_graph_runs(
     arrays["attention_mask"] = random_mask(rng, B, T, S)
     layer = build(rng, RelativeMultiHeadAttention, 2, dtype=dtype)
     expected = oracle(layer, arrays, position_labels(T, S, 2), arrays["attention_mask"])
-    runner = compile_runner(layer, mode, arrays, training=True)
+    is_fused = mode == "fused"
+    runner = compile_runner(layer, "graph" if is_fused else mode, arrays, training=True)
     tolerance = 1e-5 if dtype == "float32" else 0.03
-    check_against_oracle(layer, arrays, expected, runner, tolerance)
+    with fused_passes.fused_passes(is_fused):
+        check_against_oracle(layer, arrays, expected, runner, tolerance)
 
 
 @pytest.mark.tensorflow_only
