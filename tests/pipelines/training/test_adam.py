@@ -118,12 +118,18 @@ def test_double_precision_is_that_of_the_formula(rng, mode):
     def apply(grad):
         optimizer.apply([grad], [variable])
 
-    for grad in grads:
-        (apply if mode == "eager" else tf.function(apply))(tf.constant(grad))
     beta_1, beta_2, m, v = 0.9, 0.999, 0.0, 0.0
-    powers = np.float32([beta_1, beta_2])
+
+    def rate(step):  # of which processors round the powers otherwise, and graphs than eager mode
+        return 0.1 * (tf.sqrt(1.0 - beta_2**step) / (1.0 - beta_1**step))
+
+    if mode == "graph":
+        apply, rate = (tf.function(function, autograph=False) for function in (apply, rate))
     for step, grad in enumerate(grads, start=1):
+        apply(tf.constant(grad))
+        rounded = rate(tf.constant(step, tf.float32)).numpy()
+        exact = 0.1 * np.sqrt(1 - beta_2**step) / (1 - beta_1**step)
+        np.testing.assert_allclose(rounded, exact, rtol=5e-5)
         m, v = beta_1 * m + (1 - beta_1) * grad, beta_2 * v + (1 - beta_2) * grad**2
-        first, second = np.float32(1) - powers ** np.float32(step)
-        start -= np.float32(0.1) * np.sqrt(second) / first * m / (np.sqrt(v) + 1e-7)
+        start -= rounded * m / (np.sqrt(v) + 1e-7)
     np.testing.assert_allclose(variable.numpy(), start, rtol=0, atol=2e-7)
