@@ -110,12 +110,14 @@ class Attention(NamedTuple):
             return add_by_label(scores, *bucketed.scores_by_label(query, relations, table))
         return scores + relation_scores(query, relations, table, self.implementation)
 
-    def _is_picked(self, table: Tensor) -> bool:
-        """Whether numbers by label, of which each pair has one, are picked for the pairs."""
-        if not isinstance(self.relations, RelativePositions):
-            return False
+    def is_bucketed(self, table: Tensor) -> bool:
+        """Whether products with this table are made by label, not by pair."""
         chosen = choose_implementation(self.implementation, self.relations, table)
         return chosen == "bucketed"
+
+    def _is_picked(self, table: Tensor) -> bool:
+        """Whether a pair gets one number by label, as it has one label."""
+        return isinstance(self.relations, RelativePositions) and self.is_bucketed(table)
 
     def exact_weights(self) -> Tensor:
         """The softmax of Eq. 4, `[N, B, T, S]`, in single precision at least."""
@@ -215,10 +217,8 @@ def has_one_gradient(attention: Attention, training: Any, in_blocks: bool) -> bo
     query, key = attention.query, attention.key
     if not may_train(training) or runs_eagerly(query):
         return False
-    for table in attention.tables.values():
-        chosen = choose_implementation(attention.implementation, attention.relations, table)
-        if chosen != "bucketed":
-            return False
+    if not all(map(attention.is_bucketed, attention.tables.values())):
+        return False
     is_exact = query.dtype == exact_dtype(query)
     sizes = _sizes(query, key)
     if is_for_xla_on_cpu():
@@ -304,7 +304,7 @@ def softmax_gradient(exact: Tensor, by_weights: Tensor, means: Tensor | None = N
     Returns:
         `[N, B, T, S]` of the type of `by_weights`.
     """
-    # In single precision no pass is saved that is not one for XLA's result.
+    # In single precision there is no cast to save, and it takes no less time.
     is_half = by_weights.dtype != exact.dtype
     function = fused(_softmax_gradient) if is_half else _softmax_gradient
     return function(exact, by_weights, means)

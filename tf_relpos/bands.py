@@ -213,7 +213,7 @@ class _BandAttention(NamedTuple):
         self, exact: Tensor, by_attended: Tensor, means: Tensor | None = None
     ) -> list[Tensor]:
         """By the query, keys and values, and by the tables that are in use; `means` are
-        those of `centred`."""
+        those of `softmax_gradient`."""
         used = dropped(ops.cast(exact, self.query.dtype), self.dropout_mask)
         by_weights = dropped(self._product(by_attended, self.values), self.dropout_mask)
         by_scores = softmax_gradient(exact, by_weights, means)

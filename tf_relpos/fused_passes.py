@@ -23,8 +23,8 @@ _are_fused: ContextVar[bool] = ContextVar("are_fused", default=False)
 def fused_passes(are_wanted: bool = True) -> Iterator[None]:
     """Has XLA compile what is bound by memory in a graph for training that is made in this context,
     on TensorFlow: layer normalization, dropout, and what attention does with numbers of all pairs
-    beside products. What `made_once` is given is a function of the
-    graph, that of gradients if they are asked for in this context.
+    beside products. What `made_once` is given is a function of the graph, that of gradients if they
+    are asked for in this context.
 
     XLA compiles for each shape that occurs. That pays where there are few and each comes often, as
     in training by buckets of lengths.
