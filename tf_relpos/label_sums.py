@@ -23,7 +23,16 @@ from tf_relpos.execution import picks_in_place
 from tf_relpos.fused_passes import are_fused, fused, made_once
 from tf_relpos.relations import Relations, is_shared, tensors_of
 from tf_relpos.relative_positions import RelativePositions
-from tf_relpos.tensor_ops import Tensor, exact_dtype, int32_labels, row_sums, rows_at, shape_of
+from tf_relpos.tensor_ops import (
+    Tensor,
+    bits_of,
+    exact_dtype,
+    from_bits,
+    int32_labels,
+    row_sums,
+    rows_at,
+    shape_of,
+)
 
 CACHE_LINE = 64  # bytes
 
@@ -151,16 +160,17 @@ def _sum_in_place(per_pair: Tensor, positions: RelativePositions) -> Tensor:
     """See `sum_positions`."""
     k = positions.max_relative_position
     N, B, T, S = shape_of(per_pair)
+    exact = ops.cast(per_pair, exact_dtype(per_pair))  # of which half precision would lose some
     if isinstance(k, int) and k == 0:
-        return _total(per_pair, axis=-1)
+        return ops.cast(row_sums(exact), per_pair.dtype)
     distances, keys, is_there = _distances(positions, T, S)
-    left = _total(ops.where(distances <= -k, per_pair, 0), axis=-1)
-    right = _total(ops.where(distances >= k, per_pair, 0), axis=-1)
+    sides = row_sums(ops.where(distances <= -k, exact, 0), ops.where(distances >= k, exact, 0))
     places = ops.clip(keys, 0, S - 1) + S * ops.expand_dims(ops.arange(T, dtype="int32"), 1)
-    per_sentence = ops.reshape(per_pair, (N * B, T * S))
+    per_sentence = ops.reshape(bits_of(per_pair), (N * B, T * S))
     near = ops.take(per_sentence, ops.reshape(places, (-1,)), axis=1)
     near = ops.where(is_there, ops.reshape(near, (N, B, *shape_of(places))), 0)
-    return ops.concatenate([left, near, right], axis=-1)
+    left, right = ops.split(bits_of(ops.cast(sides, per_pair.dtype)), 2, axis=-1)
+    return from_bits(ops.concatenate([left, near, right], axis=-1), per_pair.dtype)
 
 
 def _distances(positions: RelativePositions, T: Any, S: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -235,7 +245,8 @@ def sum_positions(pairs: Tensor, positions: RelativePositions) -> Tensor:
     k = positions.max_relative_position
     G, T, S, X = shape_of(pairs)
     if isinstance(k, int) and k == 0:
-        return _total(pairs, axis=2)
+        exact = ops.cast(pairs, exact_dtype(pairs))  # of which half precision would lose some
+        return ops.cast(ops.sum(exact, axis=2, keepdims=True), pairs.dtype)
     distances, keys, is_there = _distances(positions, T, S)
     far = ops.stack([distances <= -k, distances >= k], axis=1)  # [T, 2, S]
     sides = ops.matmul(ops.cast(far, pairs.dtype), pairs)
@@ -244,13 +255,6 @@ def sum_positions(pairs: Tensor, positions: RelativePositions) -> Tensor:
     near = ops.reshape(near, (G, *shape_of(places), X))
     near = near * ops.cast(ops.expand_dims(is_there, -1), pairs.dtype)
     return ops.concatenate([sides[:, :, :1], near, sides[:, :, 1:]], axis=2)
-
-
-def _total(pairs: Tensor, axis: int) -> Tensor:
-    """Their sum, of which half precision would lose what is small beside it."""
-    exact = ops.cast(pairs, exact_dtype(pairs))
-    sums = row_sums(exact) if axis == -1 else ops.sum(exact, axis=axis, keepdims=True)
-    return ops.cast(sums, pairs.dtype)
 
 
 def _rows_of_labels(relations: Tensor, num_labels: int) -> Tensor:

@@ -72,7 +72,7 @@ def choose_implementation(implementation: str, relations: Relations, table: Tens
 
     `pipelines.benchmark.attention` measured it on CPU cores (results beside it), with R = 17, 33
     and 129: where all sentences have the labels `[T, S]`, bucketing is the faster one from about
-    S = 3 R / 2 on, or if the table has heads from S = R on, or 112. On a GPU
+    S = R on, or if the table has heads from S = R / 2 on. On a GPU
     (`pipelines.benchmark.gpu_attention`) the paper's form is at 64 positions, and bucketing at
     1,024; what lies between was not measured.
 
@@ -96,6 +96,5 @@ def choose_implementation(implementation: str, relations: Relations, table: Tens
 
 
 def longest_in_the_paper_s_form(num_labels: int, shared: bool) -> int:
-    """S up to which it is taken on CPUs. If tables are not shared by the heads, with R = 129 it is
-    the faster one at 64 and not at 128."""
-    return 3 * num_labels // 2 if shared else min(num_labels, 112)
+    """S up to which it is taken on CPUs."""
+    return num_labels if shared else num_labels // 2

@@ -50,12 +50,32 @@ def exact_dtype(x: Tensor) -> str:
     return keras.backend.result_type(x.dtype, "float32")
 
 
-def row_sums(x: Tensor) -> Tensor:
-    """`[..., S]` to `[..., 1]`: products with ones in what TensorFlow has XLA compile for CPUs,
-    which take less time there."""
+def row_sums(*arrays: Tensor) -> Tensor:
+    """Of n arrays `[..., S]` the sums, `[..., n]`: one product with ones in what TensorFlow has XLA
+    compile for CPUs, which takes less time there."""
     if is_for_xla_on_cpu():
-        return ops.matmul(x, ops.ones((shape_of(x)[-1], 1), x.dtype))
-    return ops.sum(x, axis=-1, keepdims=True)
+        rows = ops.stack(arrays, axis=-2)
+        return ops.matmul(rows, ops.ones((shape_of(rows)[-1], 1), rows.dtype))[..., 0]
+    return ops.concatenate([ops.sum(x, axis=-1, keepdims=True) for x in arrays], axis=-1)
+
+
+def bits_of(x: Tensor) -> Tensor:
+    """Numbers of half precision as integers, for what only moves them: XLA for CPUs would move them
+    in single precision. As they are where TensorFlow does not have it compile."""
+    if not is_for_xla_on_cpu() or x.dtype.size != 2:
+        return x
+    import tensorflow as tf
+
+    return tf.bitcast(x, tf.uint16)
+
+
+def from_bits(bits: Tensor, dtype: Any) -> Tensor:
+    """What `bits_of` was given, of such a dtype."""
+    if bits.dtype == dtype:
+        return bits
+    import tensorflow as tf
+
+    return tf.bitcast(bits, dtype)
 
 
 def heads_first(x: Tensor) -> Tensor:
