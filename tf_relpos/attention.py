@@ -37,10 +37,10 @@ from tf_relpos.tensor_ops import (
 # a graph that does not know B those of one sentence.
 MOST_KEPT = 1 << 28
 
-# Pairs of a sentence, T S, from and up to which one gradient pays in what XLA compiles, and up to
-# which in graphs where it compiles passes alone.
-FEWEST_IN_XLA, MOST_IN_XLA = 128 * 128, 1024 * 1024
-MOST_FUSED = 2048 * 2048
+# Pairs of a sentence, T S, from which one gradient pays in what XLA compiles, and up to which it
+# takes no more memory, in place of blocks of queries, than is told of in the documents.
+FEWEST_IN_XLA = 128 * 128
+MOST_AT_ONCE = 2048 * 2048
 
 # Elements of the weights of all pairs from which passes are worth being compiled for one shape.
 FEWEST_FUSED = 1 << 20
@@ -207,7 +207,7 @@ def has_one_gradient(attention: Attention, training: Any, in_blocks: bool) -> bo
 
     In graphs in half precision, or without label vectors, where passes are fused; where queries
     would go in blocks else, if these are of sizes that are known and within bounds, too. In what
-    XLA compiles in single precision, with positions, of such sizes.
+    XLA compiles with positions, of such sizes.
 
     Args:
         attention: of all queries, by the product, without dropout.
@@ -219,18 +219,18 @@ def has_one_gradient(attention: Attention, training: Any, in_blocks: bool) -> bo
         return False
     if not all(map(attention.is_bucketed, attention.tables.values())):
         return False
-    is_exact = query.dtype == exact_dtype(query)
     sizes = _sizes(query, key)
+    is_within = sizes is not None and sizes[1] <= MOST_AT_ONCE
     if is_for_xla_on_cpu():
-        is_within = sizes is not None and FEWEST_IN_XLA <= sizes[1] <= MOST_IN_XLA
         of_positions = isinstance(attention.relations, RelativePositions)
-        if not (is_exact and of_positions and is_within):
+        if sizes is None or sizes[1] < FEWEST_IN_XLA or not (is_within and of_positions):
             return False
     elif picks_in_place():
         return False
     else:
         is_fused = _is_fused(query, key)
-        is_within = is_fused and sizes is not None and sizes[1] <= MOST_FUSED
+        is_within = is_within and is_fused
+        is_exact = query.dtype == exact_dtype(query)
         if not (is_fused or is_exact and attention.tables):
             return False
     is_kept = sizes is not None and math.prod(sizes) <= MOST_KEPT

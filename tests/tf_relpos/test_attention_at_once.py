@@ -211,7 +211,7 @@ def test_where_it_is_not_taken(rng, mode, options, arguments, taken):
 
 @pytest.mark.parametrize("told", [False, True], ids=["known", "told the longest"])
 @pytest.mark.parametrize("is_labelled", [False, True], ids=["positions", "labels"])
-def test_half_precision_where_passes_are_fused(rng, monkeypatch, is_labelled, told, taken):
+def test_half_precision(rng, monkeypatch, is_labelled, told, taken, from_any_length):
     """As precise as what is composed of operations, each with its gradient."""
     arrays = random_inputs(rng, B, T, S, D)
     arrays["attention_mask"] = random_mask(rng, B, T, S)
@@ -226,19 +226,21 @@ def test_half_precision_where_passes_are_fused(rng, monkeypatch, is_labelled, to
     _, expected = compile_runner(exact, "eager", arrays, training=True)(arrays)
     shapes = None if told else known(arrays)
     errors = {}
-    for mode in ("graph", "fused"):
+    of_xla = () if is_labelled or told else ("xla",)
+    for mode in ("graph", "fused", *of_xla):
         taken.clear()
         graph = graph_of(mode, monkeypatch)
         runner = compile_runner(layer, graph, arrays, shapes, training=True)
         with lengths_up_to(T), fused_passes.fused_passes(told and mode == "fused"):
             _, gradients = runner(arrays)
-        assert len(taken) == (mode == "fused")
+        assert len(taken) == (mode != "graph")
         errors[mode] = max(
             np.linalg.norm(gradients[name].astype("float32") - gradient) / np.linalg.norm(gradient)
             for name, gradient in expected.items()
             if np.linalg.norm(gradient) > 1e-3  # of which the key's bias has none
         )
-    assert errors["fused"] < max(1.25 * errors["graph"], 0.02)
+    for mode in ("fused", *of_xla):
+        assert errors[mode] < max(1.25 * errors["graph"], 0.02)
 
 
 def test_where_it_is_taken_in_graphs(rng, taken, compiled, monkeypatch):
@@ -260,7 +262,7 @@ def test_where_it_is_taken_in_graphs(rng, taken, compiled, monkeypatch):
     monkeypatch.setattr(query_blocks, "WIDEST", 1)
     assert calls() == (1, True)
     assert calls((None, T, D)) == (0, False)
-    for name, most in (("MOST_KEPT", pairs - 1), ("MOST_FUSED", T * T - 1)):
+    for name, most in (("MOST_KEPT", pairs - 1), ("MOST_AT_ONCE", T * T - 1)):
         with monkeypatch.context() as patched:
             patched.setattr(attention, name, most)
             assert calls() == (0, False)
@@ -286,9 +288,10 @@ def test_where_it_is_taken_in_xla(rng, taken, monkeypatch):
     whole = (B, T, D)
     for fewest, most, expected in ((T * T, T * T, 1), (T * T + 1, 999, 0), (1, T * T - 1, 0)):
         monkeypatch.setattr(attention, "FEWEST_IN_XLA", fewest)
-        monkeypatch.setattr(attention, "MOST_IN_XLA", most)
+        monkeypatch.setattr(attention, "MOST_AT_ONCE", most)
         assert calls(layer, whole) == expected
-    monkeypatch.setattr(attention, "MOST_IN_XLA", 999)
+    monkeypatch.setattr(attention, "MOST_AT_ONCE", 999)
+    assert calls(build(rng, dtype="mixed_bfloat16"), whole) == 1
     monkeypatch.setattr(query_blocks, "WIDEST", 1)
     assert calls(layer, whole) == 1
     with monkeypatch.context() as patched:
