@@ -21,13 +21,8 @@ from typing import Any, NamedTuple, cast
 
 from keras import ops
 
-from tf_relpos.attention import (
-    MOST_KEPT,
-    Attention,
-    dropped,
-    gradient_means,
-    softmax_gradient,
-)
+from tf_relpos.attention import Attention, dropped, gradient_means, softmax_gradient
+from tf_relpos.attention_at_once import MOST_KEPT
 from tf_relpos.bucketed import score_gradients, value_gradient
 from tf_relpos.custom_gradients import with_gradient
 from tf_relpos.execution import has_gpu, may_train, runs_eagerly

@@ -12,7 +12,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from tf_relpos.attention import Attention, attend_at_once, has_one_gradient
+from tf_relpos.attention import Attention
+from tf_relpos.attention_at_once import attend_at_once, has_one_gradient
 from tf_relpos.bands import attend_in_bands, bands_of
 from tf_relpos.caches import given, write
 from tf_relpos.checked_attention import CheckedAttention

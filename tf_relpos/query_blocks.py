@@ -23,9 +23,10 @@ from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import Tensor, exact_dtype, shape_of
 
 # Pairs of a sentence, T S, up to which all queries are computed at once in training, if not more
-# (`tf_relpos.attention.has_one_gradient`); in inference, where blocks cost less, a quarter of that.
-# Beyond: elements of the weights of one block, [N, B, t, S], in a graph that does not know B those
-# of one sentence, and queries of which there may be as many, where an eighth of all is less.
+# (`tf_relpos.attention_at_once.has_one_gradient`); in inference, where blocks cost less, a quarter
+# of that. Beyond: elements of the weights of one block, [N, B, t, S], in a graph that does not know
+# B those of one sentence, and queries of which there may be as many, where an eighth of all is
+# less.
 WIDEST = 512 * 512
 BLOCK = 1 << 20
 FEWEST = 64

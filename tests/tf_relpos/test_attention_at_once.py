@@ -23,7 +23,7 @@ from tests.support.reference import position_labels
 from tf_relpos import (
     RelationAwareAttention,
     RelativeMultiHeadAttention,
-    attention,
+    attention_at_once,
     edge_attention,
     fused_passes,
     query_blocks,
@@ -73,12 +73,12 @@ def compiled(monkeypatch):
 @pytest.fixture
 def from_any_length(monkeypatch):
     """XLA takes few pairs as well, in its own graphs, and in others where passes are "fused"."""
-    monkeypatch.setattr(attention, "FEWEST_IN_XLA", 1)
+    monkeypatch.setattr(attention_at_once, "FEWEST_IN_XLA", 1)
 
 
 def graph_of(mode, monkeypatch):
     """The mode of `compile_function`, in which passes over few pairs are fused, too, or are not."""
-    monkeypatch.setattr(attention, "FEWEST_FUSED", 1 if mode == "fused" else 1 << 40)
+    monkeypatch.setattr(attention_at_once, "FEWEST_FUSED", 1 if mode == "fused" else 1 << 40)
     return "graph" if mode == "fused" else mode
 
 
@@ -257,18 +257,18 @@ def test_where_it_is_taken_in_graphs(rng, taken, compiled, monkeypatch):
         return len(taken), len(compiled) > 0
 
     assert calls() == (1, False)
-    monkeypatch.setattr(attention, "FEWEST_FUSED", pairs)
+    monkeypatch.setattr(attention_at_once, "FEWEST_FUSED", pairs)
     assert calls() == (1, True)
     monkeypatch.setattr(query_blocks, "WIDEST", 1)
     assert calls() == (1, True)
     assert calls((None, T, D)) == (0, False)
     for name, most in (("MOST_KEPT", pairs - 1), ("MOST_AT_ONCE", T * T - 1)):
         with monkeypatch.context() as patched:
-            patched.setattr(attention, name, most)
+            patched.setattr(attention_at_once, name, most)
             assert calls() == (0, False)
-            patched.setattr(attention, name, most + 1)
+            patched.setattr(attention_at_once, name, most + 1)
             assert calls() == (1, True)
-    monkeypatch.setattr(attention, "FEWEST_FUSED", pairs + 1)
+    monkeypatch.setattr(attention_at_once, "FEWEST_FUSED", pairs + 1)
     assert calls() == (0, False)
 
 
@@ -287,15 +287,15 @@ def test_where_it_is_taken_in_xla(rng, taken, monkeypatch):
 
     whole = (B, T, D)
     for fewest, most, expected in ((T * T, T * T, 1), (T * T + 1, 999, 0), (1, T * T - 1, 0)):
-        monkeypatch.setattr(attention, "FEWEST_IN_XLA", fewest)
-        monkeypatch.setattr(attention, "MOST_AT_ONCE", most)
+        monkeypatch.setattr(attention_at_once, "FEWEST_IN_XLA", fewest)
+        monkeypatch.setattr(attention_at_once, "MOST_AT_ONCE", most)
         assert calls(layer, whole) == expected
-    monkeypatch.setattr(attention, "MOST_AT_ONCE", 999)
+    monkeypatch.setattr(attention_at_once, "MOST_AT_ONCE", 999)
     assert calls(build(rng, dtype="mixed_bfloat16"), whole) == 1
     monkeypatch.setattr(query_blocks, "WIDEST", 1)
     assert calls(layer, whole) == 1
     with monkeypatch.context() as patched:
-        patched.setattr(attention, "MOST_KEPT", N * B * T * T - 1)
+        patched.setattr(attention_at_once, "MOST_KEPT", N * B * T * T - 1)
         assert calls(layer, whole) == 0
     assert calls(layer, whole) == 1
     assert calls(layer, (B, None, D)) == 0

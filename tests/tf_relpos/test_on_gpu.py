@@ -14,7 +14,7 @@ from tests.support.layer_checks import MODES, compile_function, compile_runner
 from tests.support.reference import position_labels
 from tf_relpos import (
     RelativeMultiHeadAttention,
-    attention,
+    attention_at_once,
     bands,
     edge_attention,
     execution,
@@ -115,7 +115,7 @@ def test_nothing_in_a_batch_of_none(rng):
 @pytest.mark.tensorflow_only
 @pytest.mark.tensorflow_only
 def test_what_xla_compiles_has_no_gradient_of_its_own(rng, monkeypatch):
-    monkeypatch.setattr(attention, "FEWEST_IN_XLA", 1)
+    monkeypatch.setattr(attention_at_once, "FEWEST_IN_XLA", 1)
     calls, known = [], edge_attention.attend_at_once
     monkeypatch.setattr(
         edge_attention, "attend_at_once", lambda own: calls.append(own) or known(own)
