@@ -50,31 +50,26 @@ def has_one_gradient(attention: Attention, training: Any, in_blocks: bool) -> bo
         return False
     if not all(map(attention.is_bucketed, attention.tables.values())):
         return False
-    sizes = _sizes(query, key)
-    is_within = sizes is not None and sizes[1] <= MOST_AT_ONCE
+    pairs, elements = _sizes(query, key)
     if is_for_xla_on_cpu():
         of_positions = isinstance(attention.relations, RelativePositions)
-        if sizes is None or sizes[1] < FEWEST_IN_XLA or not (is_within and of_positions):
+        if not (of_positions and FEWEST_IN_XLA <= pairs <= MOST_AT_ONCE):
             return False
     elif picks_in_place():
         return False
-    else:
-        is_fused = _is_fused(query, key)
-        is_within = is_within and is_fused
+    elif not _is_fused(query, key):
         is_exact = query.dtype == exact_dtype(query)
-        if not (is_fused or is_exact and attention.tables):
-            return False
-    is_kept = sizes is not None and math.prod(sizes) <= MOST_KEPT
-    return not in_blocks or (is_within and is_kept)
+        return is_exact and bool(attention.tables) and not in_blocks
+    return not in_blocks or (pairs <= MOST_AT_ONCE and elements <= MOST_KEPT)
 
 
-def _sizes(query: Tensor, key: Tensor) -> tuple[int, int] | None:
-    """N B and T S, if a graph knows them."""
+def _sizes(query: Tensor, key: Tensor) -> tuple[float, float]:
+    """T S and N B T S: infinite, if a graph does not know them."""
     N, B, T, _ = query.shape
     S = key.shape[2]
     if N is None or B is None or T is None or S is None:
-        return None
-    return N * B, T * S
+        return math.inf, math.inf
+    return T * S, N * B * T * S
 
 
 def _is_fused(query: Tensor, key: Tensor) -> bool:
@@ -82,8 +77,7 @@ def _is_fused(query: Tensor, key: Tensor) -> bool:
     graph knows sizes, so that it compiles once, and they are large enough for that to pay."""
     if are_fused():
         return True
-    sizes = _sizes(query, key)
-    is_large = sizes is not None and math.prod(sizes) >= FEWEST_FUSED
+    is_large = FEWEST_FUSED <= _sizes(query, key)[1] < math.inf
     return is_large and keras.backend.backend() == "tensorflow" and not picks_in_place()
 
 

@@ -72,7 +72,8 @@ def choose_implementation(implementation: str, relations: Relations, table: Tens
 
     `pipelines.benchmark.attention` measured it on CPU cores (results beside it), with R = 17, 33
     and 129: where all sentences have the labels `[T, S]`, bucketing is the faster one from about
-    S = R on, or if the table has heads from S = R / 2 on. On a GPU
+    S = R on, or if the table has heads from S = R / 2 on; eagerly it is from 3 R / 2 and R on. On a
+    GPU
     (`pipelines.benchmark.gpu_attention`) the paper's form is at 64 positions, and bucketing at
     1,024; what lies between was not measured.
 
