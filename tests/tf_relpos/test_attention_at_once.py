@@ -259,6 +259,7 @@ def test_where_it_is_taken_in_graphs(rng, taken, compiled, monkeypatch):
     assert calls() == (1, False)
     monkeypatch.setattr(attention_at_once, "FEWEST_FUSED", pairs)
     assert calls() == (1, True)
+    assert calls((None, T, D)) == (1, False)  # XLA would compile for each size
     monkeypatch.setattr(query_blocks, "WIDEST", 1)
     assert calls() == (1, True)
     assert calls((None, T, D)) == (0, False)
