@@ -78,7 +78,7 @@ def bands_of(relations: Relations, query: Tensor, key: Tensor, training: Any) ->
     """
     if not isinstance(relations, RelativePositions) or has_gpu():
         return []
-    T, S, k, offset = relations
+    T, S, k, offset, _ = relations
     if not all(isinstance(size, int) for size in relations) or k == 0:
         return []
     if not may_train(training) or query.shape[0] * (query.shape[1] or 1) * T * S > MOST_KEPT:

@@ -88,7 +88,7 @@ def _within_reach(relations: Relations, table: Tensor) -> tuple[Relations, Tenso
     """Positions and table without the labels of distances that no pair has."""
     if not isinstance(relations, RelativePositions):
         return relations, table
-    T, S, k, offset = relations
+    T, S, k, offset, _ = relations
     if k == 0 or not isinstance(offset, int) or is_named(T) or is_named(S):
         return relations, table
     ahead = S - min(offset, 0)
@@ -98,5 +98,5 @@ def _within_reach(relations: Relations, table: Tensor) -> tuple[Relations, Tenso
         nearest = ops.minimum(k, ops.maximum(ops.maximum(T + offset, ahead), 1))
     else:
         return relations, table
-    table = table[..., k - nearest : k + nearest + 1, :]
-    return relations._replace(max_relative_position=nearest), table
+    relations = relations._replace(max_relative_position=nearest)
+    return relations, table[..., k - nearest : k - nearest + relations.num_labels, :]

@@ -26,6 +26,7 @@ from tf_relpos.parts import freeze_parts, give_own_policies, own_policies
 from tf_relpos.projections import of_positions
 from tf_relpos.query_blocks import are_in_blocks, attend_in_blocks
 from tf_relpos.relations import Relations
+from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import Shape, Tensor, heads_first, heads_last, shape_of
 
 
@@ -217,7 +218,7 @@ class EdgeAttention(CheckedAttention):
         """The same of scaled queries, of keys, values and masks with their heads first, `[N, B, T,
         H]` and `[N, B, T, S]`, and so are the weights, which may be None unless they are asked
         for."""
-        tables = self._tables(query.dtype)
+        tables = self._tables(query.dtype, relations)
         in_blocks = bool(tables) and are_in_blocks(query, key, training, self.implementation)
         may_be_alone = not (self.is_additive or return_attention_scores)  # without the weights
         attention = Attention(
@@ -249,18 +250,23 @@ class EdgeAttention(CheckedAttention):
         attended, *found = attend_in_blocks(attention, return_attention_scores, training)
         return heads_last(attended), found[0] if found else None
 
-    def _tables(self, dtype: Any) -> dict[str, Tensor]:
-        """What there is to learn beside the projections, by name, as `Attention` wants it."""
+    def _tables(self, dtype: Any, relations: Relations | None) -> dict[str, Tensor]:
+        """What there is to learn beside the projections, by name, as `Attention` wants it: of the
+        labels those that are in use."""
         named = {
             "vector": self.compatibility_vectors,
             "key": self.relation_key_embeddings,
             "value": self.relation_value_embeddings,
         }
-        return {
+        tables = {
             name: ops.cast(ops.convert_to_tensor(table), dtype)
             for name, table in named.items()
             if table is not None
         }
+        if isinstance(relations, RelativePositions) and relations.is_causal:
+            for name in tables.keys() - {"vector"}:
+                tables[name] = tables[name][..., : relations.num_labels, :]
+        return tables
 
     def _dropout_mask(self, query: Tensor, key: Tensor, training: bool | None) -> Tensor | None:
         """What dropout multiplies the weights `[N, B, T, S]` by, once for both passes."""

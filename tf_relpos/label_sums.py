@@ -163,25 +163,27 @@ def _sum_in_place(per_pair: Tensor, positions: RelativePositions) -> Tensor:
     exact = ops.cast(per_pair, exact_dtype(per_pair))  # of which half precision would lose some
     if isinstance(k, int) and k == 0:
         return ops.cast(row_sums(exact), per_pair.dtype)
-    distances, keys, is_there = _distances(positions, T, S)
-    sides = row_sums(ops.where(distances <= -k, exact, 0), ops.where(distances >= k, exact, 0))
+    beyond, keys, is_there = _distances(positions, T, S)
+    sides = row_sums(*(ops.where(side, exact, 0) for side in beyond))
     places = ops.clip(keys, 0, S - 1) + S * ops.expand_dims(ops.arange(T, dtype="int32"), 1)
     per_sentence = ops.reshape(bits_of(per_pair), (N * B, T * S))
     near = ops.take(per_sentence, ops.reshape(places, (-1,)), axis=1)
     near = ops.where(is_there, ops.reshape(near, (N, B, *shape_of(places))), 0)
-    left, right = ops.split(bits_of(ops.cast(sides, per_pair.dtype)), 2, axis=-1)
-    return from_bits(ops.concatenate([left, near, right], axis=-1), per_pair.dtype)
+    left, *right = ops.split(bits_of(ops.cast(sides, per_pair.dtype)), len(beyond), axis=-1)
+    return from_bits(ops.concatenate([left, near, *right], axis=-1), per_pair.dtype)
 
 
-def _distances(positions: RelativePositions, T: Any, S: Any) -> tuple[Tensor, Tensor, Tensor]:
-    """How far keys are from queries, `[T, S]`; and for the distances within k the keys, which need
-    not be there, and whether they are, `[T, R - 2]`."""
+def _distances(positions: RelativePositions, T: Any, S: Any) -> tuple[list[Tensor], Tensor, Tensor]:
+    """Which pairs are beyond the clipping distance, to the left and, unless these are not seen, to
+    the right, `[T, S]` each; and for each other label the keys, which need not be there, and
+    whether they are, `[T, R - 2]`, or `[T, k]`."""
     k = positions.max_relative_position
     queries = ops.expand_dims(ops.arange(T, dtype="int32"), 1)
     queries += ops.cast(positions.query_offset, "int32")
-    keys = queries + ops.arange(1 - k, k, dtype="int32")
+    keys = queries + ops.arange(1 - k, 1 if positions.is_causal else k, dtype="int32")
     distances = ops.expand_dims(ops.arange(S, dtype="int32"), 0) - queries
-    return distances, keys, (keys >= 0) & (keys < S)
+    beyond = [distances <= -k, distances >= k][: 2 - positions.is_causal]
+    return beyond, keys, (keys >= 0) & (keys < S)
 
 
 def _row_sizes(x: Tensor) -> tuple[Any, Any]:
@@ -247,14 +249,14 @@ def sum_positions(pairs: Tensor, positions: RelativePositions) -> Tensor:
     if isinstance(k, int) and k == 0:
         exact = ops.cast(pairs, exact_dtype(pairs))  # of which half precision would lose some
         return ops.cast(ops.sum(exact, axis=2, keepdims=True), pairs.dtype)
-    distances, keys, is_there = _distances(positions, T, S)
-    far = ops.stack([distances <= -k, distances >= k], axis=1)  # [T, 2, S]
-    sides = ops.matmul(ops.cast(far, pairs.dtype), pairs)
+    beyond, keys, is_there = _distances(positions, T, S)
+    far = ops.stack(beyond, axis=1)  # [T, 2, S]
+    left, *right = ops.split(ops.matmul(ops.cast(far, pairs.dtype), pairs), len(beyond), axis=2)
     places = ops.clip(keys, 0, S - 1) + S * ops.expand_dims(ops.arange(T, dtype="int32"), 1)
     near = rows_at(ops.reshape(pairs, (G, T * S, X)), ops.reshape(places, (-1,)))
     near = ops.reshape(near, (G, *shape_of(places), X))
     near = near * ops.cast(ops.expand_dims(is_there, -1), pairs.dtype)
-    return ops.concatenate([sides[:, :, :1], near, sides[:, :, 1:]], axis=2)
+    return ops.concatenate([left, near, *right], axis=2)
 
 
 def _rows_of_labels(relations: Tensor, num_labels: int) -> Tensor:

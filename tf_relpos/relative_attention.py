@@ -179,6 +179,9 @@ class RelativeMultiHeadAttention(StepAttention):
             cache, projected = self._cached(cache, value, key, offset)
             if offset is not None:
                 edges["query_offset"] = offset
+        own = RelativeMultiHeadAttention._compute_attention
+        if use_causal_mask and type(self)._compute_attention is own:  # what overrides it has a mask
+            edges["is_causal"] = True
         output, weights = self._attend(
             query, *projected, mask, training, return_attention_scores, **edges
         )
@@ -208,11 +211,14 @@ class RelativeMultiHeadAttention(StepAttention):
         use_causal_mask: bool = False,
         query_offset: int | Tensor = 0,
         windows: Windows | None = None,
+        is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
+        """See there. `is_causal` tells that the mask hides what is later than a query."""
         if windows is not None:
             query, key, value = windows.blocks(query), windows.slide(key), windows.slide(value)
             query_offset = windows.reach
-        relations = self._positions(*self._lengths(query, key), query_offset)
+        is_causal = is_causal or use_causal_mask
+        relations = self._positions(*self._lengths(query, key), query_offset, is_causal)
         attended, weights = super()._compute_attention(
             query,
             key,
@@ -251,7 +257,7 @@ class RelativeMultiHeadAttention(StepAttention):
         if not self.relation_keys:
             return content, ops.zeros_like(content)
         table = ops.cast(ops.convert_to_tensor(self.relation_key_embeddings), q.dtype)
-        positions = self._positions(*self._lengths(query, value), 0)
+        positions = self._positions(*self._lengths(query, value))
         by_position = ops.swapaxes(relation_scores(q, positions, table), 0, 1)
         return content, axes.unfold_pairs(by_position)
 
@@ -290,10 +296,12 @@ class RelativeMultiHeadAttention(StepAttention):
                 f'compatibility="product". Received: compatibility={self.compatibility!r}'
             )
 
-    def _positions(self, T: Any, S: Any, offset: Any) -> RelativePositions | None:
+    def _positions(
+        self, T: Any, S: Any, offset: Any = 0, is_causal: bool = False
+    ) -> RelativePositions | None:
         if not self.uses_relations:
             return None
-        return RelativePositions(T, S, self.max_relative_position, offset)
+        return RelativePositions(T, S, self.max_relative_position, offset, is_causal)
 
     def compute_output_spec(
         self,

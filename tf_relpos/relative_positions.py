@@ -51,18 +51,33 @@ def relative_position_ids(
 
 class RelativePositions(NamedTuple):
     """The labels of `relative_position_ids`, by their arguments: what computes with them need not
-    write them out."""
+    write them out.
+
+    Attributes:
+        is_causal: no query sees what is later than itself. Tables are then without the labels
+            above k, which are not in use.
+    """
 
     query_length: int | Tensor
     key_length: int | Tensor
     max_relative_position: int | Tensor
     query_offset: int | Tensor = 0
+    is_causal: bool = False
+
+    @property
+    def num_labels(self) -> int | Tensor:
+        """Of a table: R, or k + 1."""
+        return self.max_relative_position + self._furthest_ahead + 1
+
+    @property
+    def _furthest_ahead(self) -> int | Tensor:
+        return 0 if self.is_causal else self.max_relative_position
 
     @property
     def ids(self) -> Tensor:
-        """int32 `[T, S]`."""
-        T, S, k, offset = self
+        """int32 `[T, S]`; of a pair that is not seen any label."""
+        T, S, k, offset, _ = self
         query_positions = ops.arange(T, dtype="int32") + ops.cast(offset, "int32")
         key_positions = ops.arange(S, dtype="int32")
         distance = ops.expand_dims(key_positions, 0) - ops.expand_dims(query_positions, 1)
-        return ops.clip(distance, -k, k) + k
+        return ops.clip(distance, -k, self._furthest_ahead) + k

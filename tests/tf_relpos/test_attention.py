@@ -34,6 +34,7 @@ from tf_relpos import (
     path_relations,
     smoothed_cross_entropy,
 )
+from tf_relpos.edge_attention import EdgeAttention
 
 B, N, H, D = 2, 3, 11, 13
 IMPLEMENTATIONS = ("transpose_reshape", "bucketed")
@@ -187,6 +188,43 @@ def test_any_labelled_graph_compiled(rng, mode, implementation):
     arrays["relations"] = relations
     run = compile_runner(layer, mode, arrays)
     check_against_oracle(layer, arrays, oracle(layer, arrays, relations), run)
+
+
+def test_labels_of_later_positions_are_left_out_of_causal_calls(rng, monkeypatch):
+    """A layer that is built upon this one may see them, as its mask is its own."""
+
+    class Own(RelativeMultiHeadAttention):
+        def _compute_attention(self, *args, **kwargs):
+            return super()._compute_attention(*args, **kwargs)
+
+    found, known = [], EdgeAttention._tables
+
+    def tables(*args):
+        own = known(*args)
+        found.extend(table.shape[-2] for table in own.values())
+        return own
+
+    monkeypatch.setattr(EdgeAttention, "_tables", tables)
+    x = rng.normal(size=(2, 9, 8)).astype("float32")
+    cache = np.zeros((2, 2, 9, 2, 3), "float32")
+    for cls, window, arguments, expected in [
+        (RelativeMultiHeadAttention, None, {}, 7),
+        (RelativeMultiHeadAttention, None, {"use_causal_mask": True}, 4),
+        (RelativeMultiHeadAttention, 4, {}, 7),
+        (RelativeMultiHeadAttention, 4, {"use_causal_mask": True}, 4),
+        (RelativeMultiHeadAttention, None, {"cache": cache, "cache_update_index": 0}, 7),
+        (
+            RelativeMultiHeadAttention,
+            None,
+            {"cache": cache, "cache_update_index": 0, "use_causal_mask": True},
+            4,
+        ),
+        (Own, None, {"use_causal_mask": True}, 7),
+    ]:
+        found.clear()
+        layer = cls(2, 3, 3, attention_window=window)
+        layer(x, x, **arguments)
+        assert set(found) == {expected}
 
 
 def test_value_and_output_sizes_of_their_own(rng):

@@ -13,7 +13,7 @@ from tests.support.layer_checks import (
     gradient_function,
     to_numpy,
 )
-from tf_relpos import fused_passes, label_sums, relation_ops
+from tf_relpos import fused_passes, label_sums, relation_ops, transpose_reshape
 from tf_relpos.relation_ops import choose_implementation
 from tf_relpos.relative_positions import RelativePositions
 from tf_relpos.tensor_ops import heads_first, heads_last
@@ -252,6 +252,45 @@ def test_positions(
         expected = expected_gradients(operation, {**arrays, "relations": labels})
         for name in ("x", "table"):
             assert_close(gradients[name], expected[name])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize(
+    "queries,keys,k,offset", [(1, 1, 0, 0), (7, 9, 2, 1), (5, 5, 11, 0), (9, 9, 3, 0), (3, 8, 2, 5)]
+)
+@pytest.mark.parametrize("mode", MODES)
+@WAYS
+def test_positions_that_are_causal(
+    rng, monkeypatch, picking, mode, queries, keys, k, offset, layout, implementation
+):
+    """Of the pairs that are seen all is the same, without the labels of the others."""
+    pick_by(picking, monkeypatch)
+    vectors, weights = (B, queries, N, H), (B, N, queries, keys)
+    is_seen = np.arange(keys) <= np.arange(queries)[:, None] + offset
+    labels = reference.position_labels(queries, keys, k, offset)
+    table = rng.normal(size=(*LAYOUTS[layout], 2 * k + 1, H)).astype("float32")
+    in_use = table[..., : k + 1, :]
+    positions = RelativePositions(queries, keys, k, offset, is_causal=True)
+    for operation, (function, oracle, *_) in OPERATIONS.items():
+        shape, result = (vectors, weights) if operation == "scores" else (weights, vectors)
+        arrays = {"x": rng.normal(size=shape), "upstream": rng.normal(size=result), "table": in_use}
+        arrays["upstream" if operation == "scores" else "x"] *= is_seen
+        arrays = {name: array.astype("float32") for name, array in arrays.items()}
+        seen = {**arrays, "table": table, "relations": labels}
+        expected = expected_gradients(operation, seen)
+        expected["table"] = expected["table"][..., : k + 1, :]
+        expected["output"] = oracle(arrays["x"], labels, table)
+
+        def call(tensors, function=function):
+            return function(tensors["x"], positions, tensors["table"], implementation)
+
+        for on_gpu in {False, implementation == "transpose_reshape"}:
+            monkeypatch.setattr(transpose_reshape, "has_gpu", lambda on_gpu=on_gpu: on_gpu)
+            run = compile_function(gradient_function(call, ["x", "table"]), mode, arrays)
+            output, gradients = run(arrays)
+            for name, array in {"output": output, **gradients}.items():
+                of_pairs = is_seen if array.shape == weights else True
+                assert_close(to_numpy(array) * of_pairs, expected[name] * of_pairs)
 
 
 @pytest.mark.tensorflow_only
