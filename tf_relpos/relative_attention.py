@@ -179,13 +179,18 @@ class RelativeMultiHeadAttention(StepAttention):
             cache, projected = self._cached(cache, value, key, offset)
             if offset is not None:
                 edges["query_offset"] = offset
-        own = RelativeMultiHeadAttention._compute_attention
-        if use_causal_mask and type(self)._compute_attention is own:  # what overrides it has a mask
+        if use_causal_mask and self._has_own_masks():
             edges["is_causal"] = True
         output, weights = self._attend(
             query, *projected, mask, training, return_attention_scores, **edges
         )
         return given(output, weights if return_attention_scores else None, cache)
+
+    def _has_own_masks(self) -> bool:
+        """Whether no class upon this one may see more than `use_causal_mask` lets it."""
+        names = ("_compute_attention", "_compute_attention_mask", "_compute_causal_mask")
+        own = RelativeMultiHeadAttention
+        return all(getattr(type(self), name) is getattr(own, name) for name in names)
 
     def _windows(self, query: Tensor, value: Tensor, causal: bool) -> Windows | None:
         """How queries go in blocks, each beside the keys of its window; None if they do not."""
@@ -213,7 +218,7 @@ class RelativeMultiHeadAttention(StepAttention):
         windows: Windows | None = None,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """See there. `is_causal` tells that the mask hides what is later than a query."""
+        """As in `EdgeAttention`. `is_causal`: the mask hides what is later than a query."""
         if windows is not None:
             query, key, value = windows.blocks(query), windows.slide(key), windows.slide(value)
             query_offset = windows.reach

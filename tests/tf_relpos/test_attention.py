@@ -197,6 +197,11 @@ def test_labels_of_later_positions_are_left_out_of_causal_calls(rng, monkeypatch
         def _compute_attention(self, *args, **kwargs):
             return super()._compute_attention(*args, **kwargs)
 
+    class Prefixed(RelativeMultiHeadAttention):
+        def _compute_causal_mask(self, query, value=None):
+            causal = super()._compute_causal_mask(query, value)
+            return keras.ops.logical_or(causal, np.arange(9) < 5)
+
     found, known = [], EdgeAttention._tables
 
     def tables(*args):
@@ -206,25 +211,19 @@ def test_labels_of_later_positions_are_left_out_of_causal_calls(rng, monkeypatch
 
     monkeypatch.setattr(EdgeAttention, "_tables", tables)
     x = rng.normal(size=(2, 9, 8)).astype("float32")
-    cache = np.zeros((2, 2, 9, 2, 3), "float32")
-    for cls, window, arguments, expected in [
-        (RelativeMultiHeadAttention, None, {}, 7),
-        (RelativeMultiHeadAttention, None, {"use_causal_mask": True}, 4),
-        (RelativeMultiHeadAttention, 4, {}, 7),
-        (RelativeMultiHeadAttention, 4, {"use_causal_mask": True}, 4),
-        (RelativeMultiHeadAttention, None, {"cache": cache, "cache_update_index": 0}, 7),
-        (
-            RelativeMultiHeadAttention,
-            None,
-            {"cache": cache, "cache_update_index": 0, "use_causal_mask": True},
-            4,
-        ),
-        (Own, None, {"use_causal_mask": True}, 7),
+    in_cache = {"cache": np.zeros((2, 2, 9, 2, 3), "float32"), "cache_update_index": 0}
+    for cls, options, arguments, expected in [
+        (RelativeMultiHeadAttention, {}, {}, 4),
+        (RelativeMultiHeadAttention, {"attention_window": 4}, {}, 4),
+        (RelativeMultiHeadAttention, {}, in_cache, 4),
+        (Own, {}, {}, 7),
+        (Prefixed, {}, {}, 7),
     ]:
-        found.clear()
-        layer = cls(2, 3, 3, attention_window=window)
-        layer(x, x, **arguments)
-        assert set(found) == {expected}
+        layer = cls(2, 3, 3, **options)
+        for is_causal in (False, True):
+            found.clear()
+            layer(x, x, use_causal_mask=is_causal, **arguments)
+            assert set(found) == {expected if is_causal else 7}
 
 
 def test_value_and_output_sizes_of_their_own(rng):
