@@ -218,11 +218,10 @@ class RelativeMultiHeadAttention(StepAttention):
         windows: Windows | None = None,
         is_causal: bool = False,
     ) -> tuple[Tensor, Tensor | None]:
-        """As in `EdgeAttention`. `is_causal`: the mask hides what is later than a query."""
+        """As in `EdgeAttention`. `is_causal`: `attention_mask` hides what is later than a query."""
         if windows is not None:
             query, key, value = windows.blocks(query), windows.slide(key), windows.slide(value)
             query_offset = windows.reach
-        is_causal = is_causal or use_causal_mask
         relations = self._positions(*self._lengths(query, key), query_offset, is_causal)
         attended, weights = super()._compute_attention(
             query,
