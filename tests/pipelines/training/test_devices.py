@@ -24,8 +24,10 @@ def test_precision_asked_for_is_taken(precision):
     [
         ("avx2", "float32"),
         ("avx2 avx512f", "float32"),
-        ("avx2 avx512f avx512_bf16", "mixed_bfloat16"),
-        ("avx2 avx512f avx512_bf16 amx_bf16", "mixed_bfloat16"),
+        ("AuthenticAMD avx2 avx512f", "float32"),
+        ("AuthenticAMD avx2 avx512f avx512_bf16", "mixed_bfloat16"),
+        ("GenuineIntel avx2 avx512f avx512_bf16", "float32"),
+        ("GenuineIntel avx2 avx512f avx512_bf16 amx_bf16", "mixed_bfloat16"),
     ],
 )
 def test_half_precision_where_the_cpu_gains_by_it(monkeypatch, features, fastest):
