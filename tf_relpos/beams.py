@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops, tree
 
 from tf_relpos.candidates import most_probable, sorted_top_k, special_ids
+from tf_relpos.checks import check_whole
 from tf_relpos.config import ALPHA, BEAM_SIZE, MAX_ALPHA
 from tf_relpos.search import (
     GROWING,
@@ -37,6 +38,7 @@ def beam_search(
     alpha: Any = ALPHA,
     max_length: Any = None,
     nbest: Any = None,
+    min_length: int = 0,
 ) -> tuple[Tensor, Tensor]:
     """The best translations of each sentence that a beam of K finds.
 
@@ -60,6 +62,9 @@ def beam_search(
             are not for it.
         nbest: how many of the K are given back, n, from 1 to K, an int or a scalar int tensor; all
             of them unless given. The fewer, the sooner a sentence is done.
+        min_length: how many tokens stand before the end, at least, an int >= 0; a limit of fewer
+            comes first. With 1 no translation is empty: the end alone may be the most probable of
+            all, above all where a model has learnt little.
 
     Returns:
         ids: int32 `[B, n, L]`, the end id included, then `pad_id`.
@@ -74,11 +79,12 @@ def beam_search(
     n = K if nbest is None else check_size("nbest", nbest)
     if isinstance(n, int) and isinstance(K, int) and n > K:
         raise ValueError(f"`nbest` must be at most `beam_size`, {K}. Received: nbest={n}")
+    min_length = check_whole("min_length", min_length, least=0)
     alpha = check_scalar("alpha", alpha, _ALPHA_RULE, lambda x: -MAX_ALPHA <= x <= MAX_ALPHA)
     source_ids, limits, L = source_of(model, source_ids, max_length)
     B = shape_of(source_ids)[0]
     sentences = _Sentences(ops.arange(B, dtype="int32"), limits, model.encode(source_ids))
-    search = _BeamSearch(model, K, n, alpha)
+    search = _BeamSearch(model, K, n, alpha, min_length)
     beam = search.start(sentences, L)
     with weights_read_once(model):
         if ops.is_tensor(B) and _has(GROWING, beam.cache):
@@ -114,6 +120,7 @@ class _BeamSearch(NamedTuple):
     K: Any
     n: Any  # finished hypotheses that are kept
     alpha: Any
+    min_length: int
 
     def start(self, sentences: _Sentences, L: Any) -> _Beam:
         """One live hypothesis, of nothing."""
@@ -157,8 +164,9 @@ class _BeamSearch(NamedTuple):
             self.model, beam.tokens, beam.cache, beam.index, sentences.memory
         )
         must_end = ops.expand_dims(beam.index + 1 >= sentences.limits, 1)
-        log_probs, tokens = most_probable(logits, must_end, K, self.model)  # [B, K, at least K]
-        extensions = ops.expand_dims(beam.log_probs, -1) + log_probs
+        may_end = beam.index >= self.min_length if self.min_length else None
+        log_probs, tokens = most_probable(logits, must_end, K, self.model, may_end)
+        extensions = ops.expand_dims(beam.log_probs, -1) + log_probs  # [B, K, at least K]
         each = shape_of(tokens)[-1]
         log_probs, choices = sorted_top_k(ops.reshape(extensions, (B, K * each)), K)
         parents = choices // each

@@ -42,7 +42,11 @@ def log_probs_of(logits: Tensor, must_end: Tensor, model: Any) -> Tensor:
 
 
 def most_probable(
-    logits: Tensor, must_end: Tensor, count: int | Tensor, model: Any
+    logits: Tensor,
+    must_end: Tensor,
+    count: int | Tensor,
+    model: Any,
+    may_end: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The most probable of the tokens that may follow, without the log-probabilities of all.
 
@@ -50,6 +54,8 @@ def most_probable(
         logits: `[..., V]`.
         must_end: bool, broadcast over `[...]`.
         count: how many tokens, an int or a scalar int tensor.
+        may_end: bool scalar, whether the end may follow; where it must, it does. It may unless
+            given.
 
     Returns:
         float32 log-probabilities and int32 tokens `[..., at least count or else V]`. Those that may
@@ -57,14 +63,18 @@ def most_probable(
     """
     end_id = model.config.end_id
     logits = ops.cast(logits, "float32")
-    best, tokens = top_k(logits, count + 2)  # two of which may be the padding and the start
+    # Of which some may be the padding, the start, and the end, if it may not follow.
+    best, tokens = top_k(logits, count + (2 if may_end is None else 3))
     largest = best[..., :1]
     total = largest + ops.log(ops.sum(ops.exp(logits - largest), axis=-1, keepdims=True))
     must_end = ops.expand_dims(must_end, -1)
     is_first = ops.arange(shape_of(tokens)[-1], dtype="int32") == 0
     best = ops.where(must_end, logits[..., end_id : end_id + 1], best)
     tokens = ops.where(must_end, end_id, tokens)
-    allowed = ops.where(must_end, is_first, _may_follow(model, tokens))
+    allowed = _may_follow(model, tokens)
+    if may_end is not None:
+        allowed = allowed & (may_end | (tokens != end_id))
+    allowed = ops.where(must_end, is_first, allowed)
     return ops.where(allowed, best - total, float32(-np.inf)), tokens
 
 

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from pipelines.exporters.frozen_model import FrozenModel
+from pipelines.translators.base import MIN_LENGTH
 from pipelines.translators.keras_model import Translator
 from tf_relpos import beam_search
 from tf_relpos.search import EXTRA_LENGTH
@@ -46,6 +47,7 @@ def search_graph(
                 translator.alpha,
                 max_length=limit,
                 nbest=hypotheses,
+                min_length=MIN_LENGTH,
             )
         behind = [[0, 0], [0, target_length - limit]]
         best = tf.pad(ids[0], behind, constant_values=model.config.pad_id)

@@ -14,6 +14,7 @@ from tf_relpos.config import MAX_ALPHA
 
 MAX_BEAM_SIZE = 100  # one request must not take all the memory of a server
 
+MIN_LENGTH = 1  # subwords that a search finds before the end: no translation is empty
 MAX_SOURCE_LENGTH = 256  # subwords of a source that are read, its end mark included
 BATCH_SIZE = 32
 HOTTEST = 1_000_000  # a temperature that makes all tokens alike, and that float32 can hold

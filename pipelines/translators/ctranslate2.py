@@ -15,6 +15,7 @@ from pipelines.files.records import read_json
 from pipelines.importing import import_optional
 from pipelines.translators.base import (
     BATCH_SIZE,
+    MIN_LENGTH,
     TextTranslator,
     Translation,
     check_nbest,
@@ -116,7 +117,7 @@ class CTranslate2Translator(TextTranslator):
                 patience=2 if self.beam_size > 1 else 1,
                 length_penalty=self.alpha,
                 max_input_length=0,
-                min_decoding_length=0,
+                min_decoding_length=MIN_LENGTH,
                 max_decoding_length=limit,
                 suppress_sequences=[[_PAD], [_START]],
                 return_end_token=True,

@@ -14,6 +14,7 @@ from pipelines.run.directory import RunDirectory
 from pipelines.run.models import build_model
 from pipelines.translators.base import (
     MAX_SOURCE_LENGTH,
+    MIN_LENGTH,
     TextTranslator,
     Translation,
     check_nbest,
@@ -141,7 +142,9 @@ def search_texts(
     Returns:
         string `[B, n]` and their scores, float32 `[B, n]`, best first.
     """
-    ids, scores = beam_search(model, source_ids, beam_size, alpha, nbest=nbest)
+    ids, scores = beam_search(
+        model, source_ids, beam_size, alpha, nbest=nbest, min_length=MIN_LENGTH
+    )
     texts = tokenizer.decode(tf.reshape(ids, [-1, tf.shape(ids)[-1]]))
     return tf.reshape(texts, tf.shape(scores)), scores
 

@@ -91,14 +91,18 @@ def exhaustive(toy, source, limit, alpha):
     return sorted(scored, reverse=True)
 
 
-def beam(toy, source, beam_size, limit, alpha):
+def beam(toy, source, beam_size, limit, alpha, min_length=0):
     """Beam search without any early stop, hypothesis by hypothesis."""
     live, finished = [(0.0, ())], []
     for step in range(1, limit + 1):
         extensions = []
         for log_prob, tokens in live:
             following = toy.log_probs(source, tokens)
-            choices = [END] if step == limit else np.flatnonzero(np.isfinite(following))
+            if step <= min_length:
+                following[END] = -np.inf
+            choices = np.flatnonzero(np.isfinite(following))
+            if step == limit:
+                following, choices = toy.log_probs(source, tokens), [END]
             extensions += [(log_prob + following[v], (*tokens, int(v))) for v in choices]
         extensions = sorted(extensions, reverse=True)[:beam_size]
         finished += [(score(p, step, alpha), s) for p, s in extensions if s[-1] == END]

@@ -71,6 +71,27 @@ def test_stopping_early_never_changes_the_result(rng, beam_size, nbest, alpha, e
     check_hypotheses(ids, scores, expected)
 
 
+@pytest.mark.parametrize("min_length", [1, 2, 3, 20])
+@pytest.mark.parametrize("mode", MODES)
+def test_no_translation_is_shorter_than_may_be(rng, mode, min_length):
+    """Nor is a hypothesis lost by it; a limit of fewer tokens comes first."""
+    toy = Toy(rng, end_bonus=6.0)
+    arrays = {"source_ids": padded(SOURCES)}
+    for beam_size, limit in ((1, 5), (3, 5), (8, 4)):
+        expected = [beam(toy, source, beam_size, limit, 0.6, min_length) for source in SOURCES]
+        run = compile_function(
+            lambda t, K=beam_size, L=limit: beam_search(
+                toy, t["source_ids"], K, max_length=L, min_length=min_length
+            ),
+            mode,
+            arrays,
+        )
+        check_hypotheses(*run(arrays), expected)
+        shortest = min(min_length, limit - 1) + 1  # the end counts
+        assert min(len(ids) for found in expected for _, ids in found) == shortest
+    assert to_numpy(beam_search(toy, arrays["source_ids"], 3)[0])[:, 0, 0].tolist().count(END) > 1
+
+
 def test_a_long_hypothesis_may_still_win_by_its_length():
     """Two short ones are finished after two steps, and a third with P = 0.075 needs 17 tokens.
 

@@ -16,7 +16,11 @@ from pipelines.data.tokenizer import Tokenizer, train_tokenizer
 from pipelines.exporters.ctranslate2 import export_ctranslate2
 from pipelines.translators.ctranslate2 import CTranslate2Translator
 from pipelines.translators.keras_model import Translator
-from tests.support.random_model import make_exportable
+from tests.support.random_model import (
+    make_exportable,
+    make_model_that_ends_at_once,
+    write_tokenizer,
+)
 from tests.support.refusals import refused
 from tests.support.serving_model import exported, sentences
 from tf_relpos import Transformer, TransformerConfig
@@ -113,6 +117,20 @@ def test_greedy_search_gives_the_same_text_up_to_the_limit_of_each_sentence(
     expected = Translator(model, Tokenizer(tokenizer_path), beam_size=1).translate(sources)
     assert len({len(text) for text in expected}) > 1
     assert CTranslate2Translator(directory, beam_size=1).translate(sources) == expected
+
+
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_no_translation_is_empty(tmp_path, beam_size):
+    tokenizer_path = write_tokenizer(tmp_path / "tokenizer.model")
+    model = make_model_that_ends_at_once(heads_share_relative_embedding=True)
+    directory = export_ctranslate2(make_exportable(model, tokenizer_path), tmp_path / "model")
+    ours = Translator(model, Tokenizer(tokenizer_path), beam_size=beam_size)
+    expected, found = (
+        x.translate(sentences(20))
+        for x in (ours, CTranslate2Translator(directory, beam_size=beam_size))
+    )
+    assert "" not in expected and "" not in found
+    assert sum(e == f for e, f in zip(expected, found, strict=True)) >= 18
 
 
 @pytest.fixture(scope="module")

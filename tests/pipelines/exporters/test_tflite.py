@@ -20,10 +20,17 @@ from pipelines.exporters import tflite
 from pipelines.exporters.flatbuffer import completed
 from pipelines.exporters.quantization import QUANTIZATIONS
 from pipelines.exporters.tflite import export_tflite, write_model
+from pipelines.translators.base import MIN_LENGTH
 from pipelines.translators.keras_model import Translator
 from pipelines.translators.tflite import TFLiteTranslator, read_metadata
 from tests.support.full_disk import largest_files
-from tests.support.random_model import V, make_exportable, make_model, write_tokenizer
+from tests.support.random_model import (
+    V,
+    make_exportable,
+    make_model,
+    make_model_that_ends_at_once,
+    write_tokenizer,
+)
 from tests.support.refusals import refused
 from tf_relpos import RelativeMultiHeadAttention, Transformer, TransformerConfig, beam_search
 
@@ -105,12 +112,12 @@ def trimmed(ids):
     return [int(i) for i in ids if i != 0]
 
 
-def found_by_keras(model, sources, beam_size=4, alpha=0.6, **limit):
+def found_by_keras(model, sources, beam_size=4, alpha=0.6, min_length=MIN_LENGTH, **limit):
     """The best hypothesis and its score for each source."""
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec([1, None], tf.int32)])
     def search(source_ids):
-        return beam_search(model, source_ids, beam_size, alpha, **limit)
+        return beam_search(model, source_ids, beam_size, alpha, min_length=min_length, **limit)
 
     found = (search(tf.constant([source])) for source in sources)
     return [(trimmed(ids.numpy()[0, 0]), float(scores[0, 0])) for ids, scores in found]
@@ -143,6 +150,20 @@ def test_finds_what_beam_search_finds(translators, expected):
     assert any(at_limit)
     assert not all(at_limit)
     check_same(translators["none"], SOURCES, expected)
+
+
+def test_no_translation_is_empty(tokenizer_path, tmp_path):
+    model = make_model_that_ends_at_once()
+    assert all(ids == [3] for ids, _ in found_by_keras(model, SOURCES, min_length=0))
+    expected = found_by_keras(model, SOURCES)
+    assert {len(ids) > 1 for ids, _ in expected} == {True}
+    path = export_tflite(
+        make_exportable(model, tokenizer_path),
+        tmp_path / "model.tflite",
+        max_source_length=S,
+        max_target_length=L,
+    )
+    check_same(TFLiteTranslator(path), SOURCES, expected)
 
 
 def test_half_precision_finds_it_too(translators, expected):
